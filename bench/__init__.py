@@ -1,0 +1,1 @@
+"""Short PPO benchmarks (see the project plan in README.md)."""

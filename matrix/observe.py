@@ -1,0 +1,57 @@
+"""The observation: one probe's outcome on one cell; immutable, appended, never edited (DESIGN: Words)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from matrix.tier import Outcome, Tier
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked: a probe on a cell, by a version of this tool, over inputs named by their digests.
+
+    Two equal questions have the same answer, so an answered one is never asked again. `reads` maps what the answer
+    depends on to its digest (`"verl-0.9.1-py3-none-any.whl": "sha256:…"`, `"uv": "0.13.9"`).
+    """
+
+    cell: str
+    probe: str
+    tier: Tier
+    tool: str
+    reads: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        """Return the hex SHA-256 that names this question in the store."""
+        body = {"cell": self.cell, "probe": self.probe, "tool": self.tool, "reads": dict(sorted(self.reads.items()))}
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The answer to a question, with when and on what it was had.
+
+    Attributes:
+        question: what was asked.
+        outcome: what the probe said.
+        reason: one line for people; required for every outcome but `ok`.
+        detail: plain JSON data of the probe (resolve: `chain`, `lock`, `versions`; surface: `findings`, …).
+        machine: what it ran on, without host names; static tiers say `static`.
+        at: when it ended, UTC.
+        seconds: wall time of the probe.
+    """
+
+    question: Question
+    outcome: Outcome
+    reason: str = ""
+    detail: Mapping[str, object] = field(default_factory=dict)
+    machine: str = "static"
+    at: datetime
+    seconds: float = 0.0

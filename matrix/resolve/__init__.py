@@ -1,0 +1,1 @@
+"""The tier `resolve`: may this cell be installed, and as what exactly."""

@@ -1,0 +1,47 @@
+"""The closed sets of the vocabulary: tiers, outcomes of a probe, statuses of a cell (DESIGN: Words)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Tier(StrEnum):
+    """How deep a cell was tried, shallow to deep; `depth` orders them."""
+
+    RESOLVE = "resolve"
+    SURFACE = "surface"
+    IMPORT = "import"
+    BEHAVE = "behave"
+    GPU = "gpu"
+    BENCH = "bench"
+
+    @property
+    def depth(self) -> int:
+        """Return 0 for `resolve` up to 5 for `bench`."""
+        return list(Tier).index(self)
+
+
+class Outcome(StrEnum):
+    """What one probe said of one cell.
+
+    `ok`, `conflict`, `backtracked`, `unavailable` come from the resolve tier; `ok`, `broken`, `degraded` from the
+    surface tier and deeper; `untested` from any, always with a reason.
+    """
+
+    OK = "ok"
+    CONFLICT = "conflict"
+    BACKTRACKED = "backtracked"
+    UNAVAILABLE = "unavailable"
+    BROKEN = "broken"
+    DEGRADED = "degraded"
+    UNTESTED = "untested"
+
+
+class Status(StrEnum):
+    """What the observations of a cell say together."""
+
+    WORKS = "works"
+    DEGRADED = "degraded"
+    BROKEN = "broken"
+    CONFLICT = "conflict"
+    UNTESTED = "untested"

@@ -1,0 +1,1 @@
+"""Renderers over the objects of `matrix`: terminal, Markdown, HTML, JSON, JUnit."""
