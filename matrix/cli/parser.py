@@ -1,0 +1,174 @@
+"""The words of the command line, as argparse parsers; imports nothing of the project, so `--help` is quick."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    _Parser = argparse.ArgumentParser
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+EPILOG = """\
+exit codes:
+  0 works (or degraded) as far as tried      6 a tool (uv, a python) is missing or failed
+  1 broken or conflict                       7 a file is corrupt
+  2 the command line makes no sense          8 no disk space
+  3 a data file is wrong                     9 another run holds the lock
+  4 no such package or release              10 nothing ran
+  5 the package index cannot be reached     11 a stored file is of a newer schema
+"""
+
+
+def build_parser(version: str) -> argparse.ArgumentParser:
+    """Return the parser of `python -m matrix` (`verl-matrix`)."""
+    parser = argparse.ArgumentParser(
+        prog="verl-matrix",
+        description="Which versions of the verl stack fit together, and what breaks where they do not.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"verl-matrix {version}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_check(commands)
+    _add_surface(commands)
+    _add_grid(commands)
+    _add_bisect(commands)
+    _add_update(commands)
+    _add_report(commands)
+    return parser
+
+
+def _command(commands: _Commands, name: str, summary: str, more: str = "") -> _Parser:
+    """Return a new subcommand with the options that every command shares."""
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.{more}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    shared = parser.add_argument_group("shared options")
+    shared.add_argument("--home", metavar="DIR", help="where observations and downloads are kept (VERL_MATRIX_HOME)")
+    shared.add_argument("--index-url", metavar="URL", help="package index (default: UV_DEFAULT_INDEX, else PyPI)")
+    shared.add_argument("--offline", action="store_true", help="use only what is already cached")
+    shared.add_argument(
+        "--workers", type=_positive, metavar="N", help="parallel workers (default: the cores there are)"
+    )
+    shared.add_argument("--max-age", type=_positive, default=24, metavar="HOURS", help=_MAX_AGE)
+    shared.add_argument("--again", action="store_true", help="ask again what was already answered")
+    return parser
+
+
+_MAX_AGE = "ask the resolver again when its answer is older (default: 24; an answer as of a date never ages)"
+
+
+def _target(parser: _Parser) -> None:
+    """Add the options that say what a cell is meant to run on, and as of when."""
+    group = parser.add_argument_group("target")
+    group.add_argument("--python", metavar="X.Y", help="CPython version (default: 3.12)")
+    group.add_argument("--platform", metavar="TAG", help="uv platform (default: x86_64-manylinux_2_35)")
+    group.add_argument("--exclude-newer", metavar="DATE", help="answer as of that day (YYYY-MM-DD or RFC 3339)")
+
+
+def _deviation(parser: _Parser) -> None:
+    """Add the options that depart from what the metadata say; the cell is marked with them."""
+    group = parser.add_argument_group("deviation")
+    group.add_argument(
+        "--override", action="append", default=[], metavar="REQ", help="replace all statements on a package"
+    )
+    group.add_argument("--no-deps", action="store_true", help="take the pins and nothing they ask for")
+
+
+def _tiers(parser: _Parser) -> None:
+    parser.add_argument("--tiers", default="resolve,surface", metavar="LIST", help="how deep (default: %(default)s)")
+
+
+def _add_run(commands: _Commands) -> None:
+    parser = _command(
+        commands, "run", "give every cell its verdict and write the report", " This is what `nox -s matrix` runs."
+    )
+    parser.add_argument("--cells", action="append", default=[], metavar="PATTERN", help=_CELLS)
+    parser.add_argument("--cells-file", metavar="FILE", help="cells from this file instead of the ones shipped")
+    _tiers(parser)
+    parser.add_argument("--list", action="store_true", help="print the plan and run nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument(
+        "--out", default="reports/out", metavar="DIR", help="where the report goes (default: %(default)s)"
+    )
+    _target(parser)
+
+
+_CELLS = "cells by name: globs, braces, group:NAME, !PATTERN to leave out; may be repeated"
+
+
+def _add_check(commands: _Commands) -> None:
+    more = (
+        "\n\n  verl-matrix check verl==0.9.1 vllm==0.26.0 transformers==5.10.4\n  verl-matrix check verl vllm==0.17.0"
+    )
+    parser = _command(commands, "check", "print the verdict of one set of versions", more)
+    parser.add_argument("spec", nargs="+", metavar="SPEC", help="PACKAGE==VERSION for any of the axes")
+    _tiers(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    _target(parser)
+    _deviation(parser)
+
+
+def _add_surface(commands: _Commands) -> None:
+    parser = _command(commands, "surface", "list what one release uses of the others and does not find there")
+    parser.add_argument("spec", nargs="+", metavar="SPEC", help="PACKAGE==VERSION; verl and at least one other")
+    parser.add_argument("--all", action="store_true", help="also what is guarded, uncertain or in unreached code")
+    parser.add_argument("--format", choices=["text", "markdown", "annotation", "json"], default="text")
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="short for --format json")
+    _target(parser)
+
+
+def _add_grid(commands: _Commands) -> None:
+    parser = _command(commands, "grid", "give every pair of two axes its verdict; CSV and an HTML heat map")
+    parser.add_argument("--x", default="verl", metavar="AXIS", help="rows (default: %(default)s)")
+    parser.add_argument("--y", default="vllm", metavar="AXIS", help="columns (default: %(default)s)")
+    parser.add_argument("--x-only", metavar="PATTERN", help="only these versions of x, e.g. '0.{8,9}*'")
+    parser.add_argument("--y-only", metavar="PATTERN", help="only these versions of y")
+    _tiers(parser)
+    parser.add_argument("--out", default="reports/out", metavar="DIR", help="where the files go (default: %(default)s)")
+    _target(parser)
+
+
+def _add_bisect(commands: _Commands) -> None:
+    parser = _command(commands, "bisect", "name the first release of an axis that is bad, and why")
+    parser.add_argument("--axis", required=True, metavar="AXIS", help="the axis whose releases are searched")
+    parser.add_argument("--with", dest="fixed", action="append", default=[], required=True, metavar="SPEC", help=_WITH)
+    parser.add_argument("--good", required=True, metavar="VERSION")
+    parser.add_argument("--bad", required=True, metavar="VERSION")
+    parser.add_argument("--tier", choices=["resolve", "surface"], default="surface")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    _target(parser)
+
+
+_WITH = "a version that stays as it is, PACKAGE==VERSION; may be repeated"
+
+
+def _add_update(commands: _Commands) -> None:
+    parser = _command(commands, "update", "look for new releases of each axis and rewrite matrix/axes.toml")
+    parser.add_argument(
+        "--check", action="store_true", help="show the difference, write nothing; exit 1 if there is one"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _add_report(commands: _Commands) -> None:
+    parser = _command(commands, "report", "build the report again from what is stored; asks nothing")
+    parser.add_argument("--cells", action="append", default=[], metavar="PATTERN", help=_CELLS)
+    parser.add_argument("--cells-file", metavar="FILE", help="cells from this file instead of the ones shipped")
+    parser.add_argument(
+        "--out", default="reports/out", metavar="DIR", help="where the report goes (default: %(default)s)"
+    )
+    _target(parser)
+
+
+def _positive(text: str) -> int:
+    """Return `text` as a positive integer, for argparse."""
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
