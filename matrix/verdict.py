@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from matrix.cell import Cell
+from matrix.errors import NothingRanError
+from matrix.finding import Effect
 from matrix.observe import Observation
-from matrix.tier import Status, Tier
+from matrix.tier import Outcome, Status, Tier
+
+BAD_STATUSES = (Status.BROKEN, Status.CONFLICT)
+_NOT_RESOLVED = (Outcome.CONFLICT, Outcome.BACKTRACKED, Outcome.UNAVAILABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A cell's status, how deep it was tried, why, and the observations it rests on.
 
-    `deepest` is None when nothing ran; then the status is `untested`. `reasons` are lines for people, the most
-    important first.
+    Attributes:
+        cell: what is judged.
+        status: what it comes to.
+        deepest: the deepest tier that ran; None when nothing did, and then the status is `untested`.
+        reasons: lines for people, the most important first.
+        evidence: the latest observation of each probe, shallow tiers first.
+        resolvable: what the resolver said: `ok`, `conflict`, `backtracked`, `unavailable` or `untested`.
+        works: what the tiers below `resolve` said together: `ok`, `degraded`, `broken` or `untested`. It does not look
+            at `resolvable`: a set that cannot be resolved may work, and the other way round.
+        features: the parts that are broken or silently degraded, sorted.
     """
 
     cell: Cell
@@ -22,3 +37,198 @@ class Verdict:
     deepest: Tier | None
     reasons: tuple[str, ...]
     evidence: tuple[Observation, ...]
+    resolvable: Outcome = Outcome.UNTESTED
+    works: Outcome = Outcome.UNTESTED
+    features: tuple[str, ...] = ()
+
+    @property
+    def at(self) -> datetime | None:
+        """Return when the latest observation was made (UTC), None when there is none."""
+        return max((item.at for item in self.evidence), default=None)
+
+    @property
+    def machine(self) -> str:
+        """Return what the deepest tier ran on; "" when nothing ran."""
+        return next((item.machine for item in reversed(self.evidence) if item.question.tier is self.deepest), "")
+
+    def observation(self, tier: Tier) -> Observation | None:
+        """Return the observation of that tier which decides (the worst of its probes), None where it was not tried."""
+        found = [item for item in self.evidence if item.question.tier is tier]
+        return max(found, key=lambda item: _rank(item.outcome), default=None)
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain JSON data without the details of the observations (reports/schema.json: `verdict`)."""
+        cell = self.cell
+        return {
+            "cell": cell.name,
+            "status": self.status.value,
+            "resolvable": self.resolvable.value,
+            "works": self.works.value,
+            "deepest": self.deepest.value if self.deepest else None,
+            "machine": self.machine,
+            "at": self.at.isoformat() if self.at else None,
+            "reasons": list(self.reasons),
+            "features": list(self.features),
+            "axes": {pin.axis.value: str(pin.version) for pin in cell.pins},
+            "open": [axis.requirement for axis in cell.open_axes],
+            "requirements": list(cell.requirements),
+            "python": cell.platform.python,
+            "platform": cell.platform.uv,
+            "as_of": cell.as_of.isoformat() if cell.as_of else None,
+            "deviation": deviation_words(cell),
+            "why_here": cell.reason,
+            "evidence": [_evidence_json(item) for item in self.evidence],
+        }
+
+
+def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
+    """Return what these observations of `cell` say together; where a probe was asked twice the later answer counts.
+
+    `conflict` where the resolver found no such set (with `--no-deps` recorded, what the metadata forbid does not
+    decide); else `broken` or `degraded` where a deeper tier found so; `works` where something ran and nothing was
+    found; `untested` where nothing did. A finding that is not certain never decides.
+    """
+    evidence = _latest(observations)
+    ran = [item for item in evidence if item.outcome is not Outcome.UNTESTED]
+    if not ran:
+        reasons = tuple(f"{item.question.tier}: {item.reason}" for item in evidence) or ("nothing was asked",)
+        return Verdict(cell=cell, status=Status.UNTESTED, deepest=None, reasons=reasons, evidence=evidence)
+    weighed = [_weigh(item) for item in evidence]
+    resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
+    works = _worst(item.outcome for item in weighed if item.tier is not Tier.RESOLVE)
+    waived = resolvable is Outcome.CONFLICT and cell.deviation is not None and cell.deviation.no_deps
+    if resolvable in _NOT_RESOLVED and not waived:
+        status = Status.CONFLICT
+    else:
+        status = {Outcome.BROKEN: Status.BROKEN, Outcome.DEGRADED: Status.DEGRADED}.get(works, Status.WORKS)
+    return Verdict(
+        cell=cell,
+        status=status,
+        deepest=max((item.question.tier for item in ran), key=lambda tier: tier.depth),
+        reasons=_reasons(cell, weighed, waived=waived),
+        evidence=evidence,
+        resolvable=resolvable,
+        works=works,
+        features=tuple(sorted({feature for item in weighed for feature in item.features})),
+    )
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    """Return 0 where everything that ran works or is degraded, 1 where something is broken or in conflict.
+
+    Raises:
+        NothingRanError: there is no verdict, or every one is `untested`.
+    """
+    if all(verdict.status is Status.UNTESTED for verdict in verdicts):
+        why = "; ".join(sorted({reason for verdict in verdicts for reason in verdict.reasons})[:3])
+        raise NothingRanError(
+            f"Nothing ran: 0 of {len(verdicts)} cells were tried.",
+            why=why,
+            then="A cell that was not tried never passes. Check the selection and the reasons above.",
+        )
+    return 1 if any(verdict.status in BAD_STATUSES for verdict in verdicts) else 0
+
+
+def deviation_words(cell: Cell) -> str:
+    """Return the cell's deviation in words, "" where it has none: it is shown wherever the cell is."""
+    deviation = cell.deviation
+    if deviation is None:
+        return ""
+    parts = [f"override {override}" for override in deviation.overrides] + ["no-deps"] * deviation.no_deps
+    return ", ".join(parts) + (f" ({deviation.reason})" if deviation.reason else "")
+
+
+def _latest(observations: Iterable[Observation]) -> tuple[Observation, ...]:
+    """Return the latest observation of each probe, shallow tiers first; of two at one time the one given later."""
+    latest: dict[tuple[Tier, str], Observation] = {}
+    for item in observations:
+        slot = (item.question.tier, item.question.probe)
+        if slot not in latest or item.at >= latest[slot].at:
+            latest[slot] = item
+    return tuple(latest[slot] for slot in sorted(latest, key=lambda slot: (slot[0].depth, slot[1])))
+
+
+_RANKS = (
+    Outcome.UNTESTED,
+    Outcome.OK,
+    Outcome.DEGRADED,
+    Outcome.BROKEN,
+    Outcome.CONFLICT,
+    Outcome.BACKTRACKED,
+    Outcome.UNAVAILABLE,
+)
+
+
+def _rank(outcome: Outcome) -> int:
+    return _RANKS.index(outcome)
+
+
+def _worst(outcomes: Iterable[Outcome]) -> Outcome:
+    return max(outcomes, key=_rank, default=Outcome.UNTESTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weighed:
+    """An observation with the outcome that its certain findings carry, and the features they hurt."""
+
+    observation: Observation
+    outcome: Outcome
+    features: frozenset[str] = frozenset()
+
+    @property
+    def tier(self) -> Tier:
+        return self.observation.question.tier
+
+    @property
+    def line(self) -> str:
+        """Return the reason as a line; it says so where nothing certain stands behind it."""
+        doubt = "" if self.outcome is self.observation.outcome else "not certain, so it decides nothing: "
+        return f"{self.tier}: {doubt}{self.observation.reason or self.outcome}"
+
+
+def _weigh(observation: Observation) -> _Weighed:
+    """Return the outcome as far as certain findings carry it; a probe without findings is taken at its word."""
+    outcome = observation.outcome
+    found = observation.detail.get("findings") if outcome in (Outcome.BROKEN, Outcome.DEGRADED) else None
+    if not isinstance(found, list | tuple):
+        return _Weighed(observation=observation, outcome=outcome)
+    certain = [item for item in found if isinstance(item, Mapping) and item.get("certain", True)]
+    effects = {Effect(item["effect"]) for item in certain} - {Effect.GUARDED}
+    if not effects:
+        outcome = Outcome.OK
+    elif Effect.BREAKS_IMPORT not in effects:
+        outcome = Outcome.DEGRADED
+    hurt = {str(item["feature"]) for item in certain if item.get("feature") and item["effect"] in _HURTS}
+    return _Weighed(observation=observation, outcome=outcome, features=frozenset(hurt))
+
+
+_HURTS = (Effect.BREAKS_FEATURE, Effect.DEGRADES)
+
+
+def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[str, ...]:
+    """Return one line a tier, the worst outcome first; untested tiers next, the deviation last."""
+    lines = []
+    for item in sorted(weighed, key=lambda item: -_rank(item.outcome)):
+        if item.observation.outcome is Outcome.UNTESTED:
+            lines.append(f"{item.tier} untested: {item.observation.reason}")
+        elif item.observation.outcome is not Outcome.OK:
+            aside = waived and item.tier is Tier.RESOLVE
+            lines.append(item.line + (" (set aside: installed with --no-deps)" if aside else ""))
+    words = deviation_words(cell)
+    return tuple(lines) + ((f"deviation: {words}",) if words else ())
+
+
+def _evidence_json(observation: Observation) -> dict[str, object]:
+    question = observation.question
+    return {
+        "tier": question.tier.value,
+        "probe": question.probe,
+        "outcome": observation.outcome.value,
+        "reason": observation.reason,
+        "machine": observation.machine,
+        "at": observation.at.isoformat(),
+        "seconds": observation.seconds,
+        "tool": question.tool,
+        "reads": dict(sorted(question.reads.items())),
+        "key": question.key,
+    }
