@@ -2,7 +2,11 @@
 
 A name is the axes in a fixed order and then whatever differs from the default, joined by `-`:
 `verl0.9.1-vllm0.24.0-torch2.11.0-tf5.9.0`, `verl0.9.1+vllm-vllm0.24.0-py3.11-glibc2.28-ov.numpy.lt.2-nodeps`.
-It holds no `/`, `[`, `*` or space, so it is a file name and a glob can match it.
+It holds no `/`, `[`, `*`, `,` or space, so it is a file name and a glob can match it.
+
+The name is the cell: `parse_name` gives back what `Cell.name` came from, all but the reasons, and no two cells share
+one. So an extra follows `+` (with `_` for `-`), a local version follows `@` instead of PEP 440's `+`
+(`torch2.11.0@cu130`), and operators are words between dots.
 """
 
 from __future__ import annotations
@@ -14,7 +18,10 @@ from enum import StrEnum
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from matrix.errors import UsageError
 
 
 class Axis(StrEnum):
@@ -40,6 +47,7 @@ class Axis(StrEnum):
 
 
 _SHORT = {Axis.TRANSFORMERS: "tf", Axis.FLASH_ATTN: "fa", Axis.TENSORDICT: "td"}
+MACHINES = ("x86_64", "aarch64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +61,14 @@ class Platform:
     python: str = "3.12"
     machine: str = "x86_64"
     glibc: str = "2.35"
+
+    def __post_init__(self) -> None:
+        """Refuse a python or glibc that is not `X.Y`, and a machine for which no release of the stack has wheels."""
+        for word, text in (("python", self.python), ("glibc", self.glibc)):
+            if not re.fullmatch(r"\d+\.\d+", text):
+                raise ValueError(f"{word} is written X.Y, not {text}")
+        if self.machine not in MACHINES:
+            raise ValueError(f"the machine is one of {', '.join(MACHINES)}, not {self.machine}")
 
     @property
     def uv(self) -> str:
@@ -97,6 +113,10 @@ class Pin:
     version: Version
     extras: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Put the extras into their one spelling and order."""
+        object.__setattr__(self, "extras", _extras(self.extras))
+
     @property
     def requirement(self) -> str:
         """Return the PEP 508 requirement, e.g. `verl[vllm]==0.9.1`."""
@@ -106,7 +126,7 @@ class Pin:
     @property
     def part(self) -> str:
         """Return this pin as a part of a cell's name, e.g. `verl0.9.1+vllm`."""
-        return f"{self.axis.short}{self.version}" + "".join(f"+{extra}" for extra in self.extras)
+        return f"{self.axis.short}{_spelled_version(str(self.version))}{_spelled_extras(self.extras)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +141,11 @@ class OpenAxis:
     specifier: SpecifierSet = field(default_factory=SpecifierSet)
     extras: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Put extras and specifier into their one spelling; refuse `===`, which compares text and not versions."""
+        object.__setattr__(self, "extras", _extras(self.extras))
+        object.__setattr__(self, "specifier", _canonical(self.specifier))
+
     @property
     def requirement(self) -> str:
         """Return the PEP 508 requirement, e.g. `verl>=0.7`."""
@@ -130,8 +155,7 @@ class OpenAxis:
     @property
     def part(self) -> str:
         """Return this axis as a part of a cell's name, e.g. `verl.any` or `verl.ge.0.7`."""
-        extras = "".join(f"+{extra}" for extra in self.extras)
-        return f"{self.axis.short}{extras}.{_spelled(str(self.specifier)) or 'any'}"
+        return f"{self.axis.short}{_spelled_extras(self.extras)}{_spelled_specifier(self.specifier) or '.any'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,16 +170,25 @@ class Deviation:
     no_deps: bool = False
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        """Put the overrides into their one spelling and order; refuse markers, addresses and an empty deviation."""
+        if not self.overrides and not self.no_deps:
+            raise ValueError("a deviation overrides a requirement or ignores dependencies; this one does neither")
+        object.__setattr__(self, "overrides", tuple(sorted({_canonical_requirement(text) for text in self.overrides})))
+        names = [Requirement(text).name for text in self.overrides]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a package is overridden twice: {', '.join(names)}")
+
     @property
     def parts(self) -> tuple[str, ...]:
         """Return this deviation as parts of a cell's name, e.g. `ov.numpy.lt.2`, `nodeps`."""
-        overrides = tuple(f"ov.{_spelled(override)}" for override in sorted(self.overrides))
+        overrides = tuple(f"ov.{_spelled_requirement(override)}" for override in self.overrides)
         return overrides + (("nodeps",) if self.no_deps else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One combination: exact pins, open axes if any, platform, snapshot date, deviation, and why it is in the matrix."""
+    """One combination: exact pins, open axes, platform, snapshot date, deviation, and why it is in the matrix."""
 
     pins: tuple[Pin, ...]
     open_axes: tuple[OpenAxis, ...] = ()
@@ -165,7 +198,7 @@ class Cell:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse an empty cell and an axis named twice; put the pins into the order of `Axis`."""
+        """Refuse an empty cell, an axis named twice and a date without time zone; put the pins into `Axis` order."""
         axes = [pin.axis for pin in self.pins] + [axis.axis for axis in self.open_axes]
         if not axes:
             raise ValueError("a cell needs at least one axis")
@@ -174,6 +207,10 @@ class Cell:
         order = list(Axis)
         object.__setattr__(self, "pins", tuple(sorted(self.pins, key=lambda pin: order.index(pin.axis))))
         object.__setattr__(self, "open_axes", tuple(sorted(self.open_axes, key=lambda axis: order.index(axis.axis))))
+        if self.as_of is not None:
+            if self.as_of.tzinfo is None:
+                raise ValueError("the snapshot date of a cell needs a time zone")
+            object.__setattr__(self, "as_of", self.as_of.astimezone(UTC).replace(microsecond=0))
 
     @property
     def name(self) -> str:
@@ -183,7 +220,7 @@ class Cell:
         parts = [item.part for item in sorted(named, key=lambda item: order.index(item.axis))]
         parts += self.platform.differences
         if self.as_of is not None:
-            parts.append(f"asof{self.as_of.astimezone(UTC):%Y%m%dT%H%M%SZ}")
+            parts.append(f"asof{self.as_of:{_STAMP}}")
         if self.deviation is not None:
             parts += self.deviation.parts
         return "-".join(parts)
@@ -198,15 +235,135 @@ class Cell:
         return tuple(pin.requirement for pin in self.pins) + tuple(axis.requirement for axis in self.open_axes)
 
 
-_OPERATORS = {"===": "is", "==": "eq", "!=": "ne", "<=": "le", ">=": "ge", "~=": "co", "<": "lt", ">": "gt"}
+_STAMP = "%Y%m%dT%H%M%SZ"
+_OPERATORS = {"==": "eq", "!=": "ne", "<=": "le", ">=": "ge", "~=": "co", "<": "lt", ">": "gt"}
+_SYMBOLS = {word: symbol for symbol, word in _OPERATORS.items()}
+_WORDS = "|".join(_SYMBOLS)
+_SHORTS = {axis.short: axis for axis in Axis}
+_AXIS_PART = re.compile(rf"(?P<short>{'|'.join(_SHORTS)})(?P<version>\d[^+]*)?(?P<extras>(?:\+\w+)*)(?P<spec>\..+)?")
 
 
-def _spelled(requirement: str) -> str:
-    """Return a requirement or specifier with its operators as letters, e.g. `numpy<2` → `numpy.lt.2`."""
-    parsed = requirement.replace(" ", "")
-    if re.match(r"[A-Za-z]", parsed):
-        named = Requirement(parsed)
-        parsed = f"{named.name}{','.join(sorted(str(spec) for spec in named.specifier))}"
-    for operator, word in _OPERATORS.items():
-        parsed = parsed.replace(operator, f".{word}.")
-    return parsed.strip(".").replace(",", "_").replace("*", "x")
+def parse_name(name: str) -> Cell:
+    """Return the cell that `name` names, without its reasons: `parse_name(cell.name)` equals `cell` but for those.
+
+    Raises:
+        UsageError: `name` is not the name of a cell, or not its one spelling.
+    """
+    try:
+        cell = _parsed(name)
+    except ValueError as error:
+        raise UsageError(f"`{name}` does not name a cell: {error}.", then=_HOW) from error
+    if cell.name != name:
+        raise UsageError(f"`{name}` does not name a cell: it would be written {cell.name}.", then=_HOW)
+    return cell
+
+
+_HOW = "A name is written like verl0.9.1-vllm0.24.0-torch2.11.0-tf5.9.0; `--list` prints the ones there are."
+
+
+def _parsed(name: str) -> Cell:
+    """Return the cell; raises ValueError where a part cannot be read (what `packaging` raises is one)."""
+    pins: list[Pin] = []
+    open_axes: list[OpenAxis] = []
+    where: dict[str, str] = {}
+    overrides: list[str] = []
+    no_deps, as_of = False, None
+    for part in name.split("-"):
+        if part.startswith("ov."):
+            overrides.append(_read_requirement(part.removeprefix("ov.")))
+        elif part == "nodeps":
+            no_deps = True
+        elif part in MACHINES:
+            where["machine"] = part
+        elif part.startswith("asof"):
+            as_of = datetime.strptime(part.removeprefix("asof"), _STAMP).replace(tzinfo=UTC)
+        elif match := re.fullmatch(r"(py|glibc)(\d.*)", part):
+            where["python" if match[1] == "py" else "glibc"] = match[2]
+        else:
+            item = _read_axis(part)
+            pins.append(item) if isinstance(item, Pin) else open_axes.append(item)
+    return Cell(
+        pins=tuple(pins),
+        open_axes=tuple(open_axes),
+        platform=Platform(**where),
+        as_of=as_of,
+        deviation=Deviation(overrides=tuple(overrides), no_deps=no_deps) if overrides or no_deps else None,
+    )
+
+
+def _read_axis(part: str) -> Pin | OpenAxis:
+    match = _AXIS_PART.fullmatch(part)
+    if match is None or (match["version"] is None) == (match["spec"] is None):
+        raise ValueError(f"`{part}` is none of its parts")
+    axis = _SHORTS[match["short"]]
+    extras = tuple(extra.replace("_", "-") for extra in match["extras"].split("+")[1:])
+    if match["version"] is not None:
+        return Pin(axis=axis, version=Version(_read_version(match["version"])), extras=extras)
+    text = "" if match["spec"] == ".any" else _read_specifier(match["spec"])
+    return OpenAxis(axis=axis, specifier=SpecifierSet(text), extras=extras)
+
+
+def _extras(extras: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({canonicalize_name(extra) for extra in extras}))
+
+
+def _canonical(specifiers: SpecifierSet) -> SpecifierSet:
+    """Return the same set with every version in its normal spelling, trailing zeros kept (`~=2.2.0` is not `~=2.2`)."""
+    texts = []
+    for specifier in specifiers:
+        if specifier.operator == "===":
+            raise ValueError(f"`{specifier}` compares text; write == instead")
+        stem = specifier.version.removesuffix(".*")
+        star = specifier.version.removeprefix(stem)
+        texts.append(f"{specifier.operator}{Version(stem)}{star}")
+    return SpecifierSet(",".join(sorted(set(texts))))
+
+
+def _canonical_requirement(text: str) -> str:
+    """Return a requirement in its one spelling; a marker or an address, which no name can hold, is a ValueError."""
+    parsed = Requirement(text)
+    if parsed.marker is not None or parsed.url is not None:
+        raise ValueError(f"an override is a package with a specifier, without marker or address: `{text}`")
+    extras = f"[{','.join(_extras(tuple(parsed.extras)))}]" if parsed.extras else ""
+    return f"{canonicalize_name(parsed.name)}{extras}{_canonical(parsed.specifier)}"
+
+
+def _spelled_version(version: str) -> str:
+    public, _, local = version.partition("+")
+    return f"{public}@{local.replace('.', '_')}" if local else public
+
+
+def _read_version(text: str) -> str:
+    public, _, local = text.partition("@")
+    return f"{public}+{local.replace('_', '.')}" if local else public
+
+
+def _spelled_extras(extras: tuple[str, ...]) -> str:
+    return "".join(f"+{extra.replace('-', '_')}" for extra in extras)
+
+
+def _spelled_specifier(specifiers: SpecifierSet) -> str:
+    """Return a specifier set with its operators as words, e.g. `>=0.7,<0.9` → `.ge.0.7.lt.0.9`."""
+    pairs = sorted((_OPERATORS[item.operator], item.version) for item in specifiers)
+    return "".join(f".{word}.{_spelled_version(version).replace('*', 'x')}" for word, version in pairs)
+
+
+def _read_specifier(text: str) -> str:
+    pieces = re.split(rf"\.({_WORDS})\.", text)
+    if pieces[0]:
+        raise ValueError(f"`{text}` is not a specifier")
+    versions = (_read_version(version.removesuffix(".x")) + ".*" * version.endswith(".x") for version in pieces[2::2])
+    return ",".join(_SYMBOLS[word] + version for word, version in zip(pieces[1::2], versions, strict=True))
+
+
+def _spelled_requirement(requirement: str) -> str:
+    parsed = Requirement(requirement)
+    name = parsed.name.replace("-", "_")
+    return f"{name}{_spelled_extras(tuple(sorted(parsed.extras)))}{_spelled_specifier(parsed.specifier)}"
+
+
+def _read_requirement(text: str) -> str:
+    name, dot, rest = text.partition(".")
+    name, *extras = name.replace("_", "-").split("+")
+    wanted = f"[{','.join(extras)}]" if extras else ""
+    return f"{name}{wanted}{_read_specifier(dot + rest)}"
