@@ -1,0 +1,224 @@
+"""The main job: resolve, surface, conclude; each step takes the last one's ledger and returns the next.
+
+Every step looks into the store first, so a run that was stopped goes on where it was, and a run with nothing new asks
+nothing. A cell for which a probe raises is `untested` with the reason, and the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from matrix.asking import FATAL, Asking, Refusal, untested
+from matrix.cell import Axis, Cell
+from matrix.errors import MatrixError, NothingRanError
+from matrix.job import Job, RunResult, Tally, Versions, tools_of
+from matrix.observe import Observation
+from matrix.store import Store
+from matrix.tier import Outcome, Tier
+from matrix.verdict import Verdict, judge
+from matrix.workers import Errand, observe_all
+
+INTERRUPTED = "interrupted before it was asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What the steps have so far: answers and refusals by tier and cell, tallies, and at last the verdicts."""
+
+    answers: Mapping[Tier, Mapping[str, Observation]] = field(default_factory=dict)
+    refusals: Mapping[Tier, Mapping[str, Refusal]] = field(default_factory=dict)
+    tallies: tuple[Tally, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    interrupted: bool = False
+
+    def with_tier(self, tier: Tier, asking: Asking) -> Ledger:
+        """Return this ledger and what was asked at `tier`."""
+        return replace(
+            self,
+            answers={**self.answers, tier: asking.answers},
+            refusals={**self.refusals, tier: asking.refusals},
+            tallies=(*self.tallies, asking.end()),
+            interrupted=self.interrupted or asking.interrupted,
+        )
+
+
+Step = Callable[[Job, Ledger], Ledger]
+
+
+def run(job: Job) -> RunResult:
+    """Return a verdict for every cell of `job`; what is answered on the way is in the store.
+
+    After Ctrl-C the result is returned too, `interrupted`, with what was finished.
+
+    Raises:
+        NothingRanError: the job has no cells, or no tier.
+        NoSpaceError, BusyError, NewerSchemaError: the store cannot be used.
+        MatrixError: no cell got an answer, and for all of them for this one reason (the index was not reached).
+    """
+    ledger = Ledger()
+    for step in STEPS:
+        ledger = step(job, ledger)
+    return RunResult(
+        verdicts=ledger.verdicts,
+        tallies=ledger.tallies,
+        at=job.clock(),
+        tools=tools_of(job),
+        interrupted=ledger.interrupted,
+        notes=_notes(job.store),
+        expected=job.expected,
+    )
+
+
+def recall(job: Job) -> RunResult:
+    """Return the verdicts that follow from what is stored, newest answer first; asks nothing."""
+    verdicts, found = [], dict.fromkeys(sorted(job.tiers, key=lambda tier: tier.depth), 0)
+    for cell in job.cells:
+        seen = [item for item in job.store.for_cell(cell.name) if item.question.tier in found]
+        for tier in {item.question.tier for item in seen if item.outcome is not Outcome.UNTESTED}:
+            found[tier] += 1
+        verdicts.append(judge(cell, seen))
+    tallies = tuple(
+        Tally(tier=tier, planned=len(verdicts), reused=count, untested=len(verdicts) - count)
+        for tier, count in found.items()
+    )
+    notes = ("Rebuilt from stored observations; nothing was asked.", *_notes(job.store))
+    return RunResult(
+        verdicts=tuple(verdicts),
+        tallies=tallies,
+        at=job.clock(),
+        tools=tools_of(job),
+        notes=notes,
+        expected=job.expected,
+    )
+
+
+def begin(job: Job, ledger: Ledger) -> Ledger:
+    """Refuse a job that would try nothing."""
+    if not job.cells or not job.tiers & {Tier.RESOLVE, Tier.SURFACE}:
+        nothing = "No cell is selected" if not job.cells else "No tier that can run is selected"
+        raise NothingRanError(f"{nothing}, so nothing ran.", then="`--list` shows the cells there are.")
+    return ledger
+
+
+def resolve(job: Job, ledger: Ledger) -> Ledger:
+    """Add what the resolver says of every cell."""
+    if Tier.RESOLVE not in job.tiers:
+        return ledger
+    asking = Asking(job, Tier.RESOLVE, len(job.cells))
+    try:
+        _resolve(job, asking)
+    except KeyboardInterrupt:
+        asking.interrupted = True
+    return ledger.with_tier(Tier.RESOLVE, asking)
+
+
+def _resolve(job: Job, asking: Asking) -> None:
+    pending: dict[str, Cell] = {}
+    for cell in job.cells:
+        max_age = None if cell.as_of is not None else job.max_age
+        if asking.look_up(cell, lambda cell=cell: job.resolver.question(cell), max_age):  # type: ignore[misc]
+            pending[cell.name] = cell
+    for observation in _resolved(job, tuple(pending.values())):
+        cell = pending.pop(observation.question.cell)
+        asking.keep(cell, observation)
+    # What is left made `resolve_many` stop: one by one it shows which cell it is, and the others get their answer.
+    for cell in pending.values():
+        asking.ask(cell, lambda cell=cell: job.resolver.resolve(cell))  # type: ignore[misc]
+
+
+def _resolved(job: Job, cells: Sequence[Cell]) -> Iterator[Observation]:
+    """Yield what `resolve_many` answers until it is through or a cell makes it raise."""
+    if len(cells) < 2:
+        return
+    try:
+        yield from job.resolver.resolve_many(cells)
+    except FATAL:
+        raise
+    except MatrixError:
+        return
+
+
+def surface(job: Job, ledger: Ledger) -> Ledger:
+    """Add what the surface check says of every cell, at its pins and, where it has one, at the versions of its lock."""
+    if Tier.SURFACE not in job.tiers or ledger.interrupted:
+        return ledger
+    asking = Asking(job, Tier.SURFACE, len(job.cells))
+    try:
+        _surface(job, ledger, asking)
+    except KeyboardInterrupt:
+        asking.interrupted = True
+    return ledger.with_tier(Tier.SURFACE, asking)
+
+
+def _surface(job: Job, ledger: Ledger, asking: Asking) -> None:
+    checker = job.checker()
+    errands = []
+    for cell in job.cells:
+        versions = versions_of(cell, ledger.answers.get(Tier.RESOLVE, {}).get(cell.name) if job.from_lock else None)
+        if Axis.VERL not in versions or len(versions) < 2:
+            asking.refuse(cell, Refusal(error=NothingRanError, what=_too_little(versions)))
+            continue
+        question = asking.look_up(cell, lambda c=cell, v=versions: checker.question(c, v))  # type: ignore[misc]
+        if question is not None:
+            errands.append(Errand(cell=cell, versions=versions, key=question.key))
+    observe_all(job, asking, errands, checker)
+
+
+def _too_little(versions: Versions) -> str:
+    if Axis.VERL not in versions:
+        return "no release of verl is pinned or was resolved, so there is no code to check"
+    return "only verl is pinned and nothing else was resolved, so there is nothing to check it against"
+
+
+def conclude(job: Job, ledger: Ledger) -> Ledger:
+    """Add the verdicts; raises the one error that kept every cell from an answer, if that is what happened."""
+    answered = any(ledger.answers.get(tier) for tier in job.tiers)
+    refusals = [refusal for tier in job.tiers for refusal in ledger.refusals.get(tier, {}).values()]
+    own = {refusal.error for refusal in refusals} - {NothingRanError}
+    if not answered and not ledger.interrupted and len(own) == 1:
+        raise next(refusal for refusal in refusals if refusal.error in own).raised()
+    return replace(ledger, verdicts=tuple(judge(cell, _evidence(job, ledger, cell)) for cell in job.cells))
+
+
+STEPS: tuple[Step, ...] = (begin, resolve, surface, conclude)
+
+
+def versions_of(cell: Cell, resolved: Observation | None) -> dict[Axis, Version]:
+    """Return the version of every axis that is known: the pins, and for others what an `ok` resolve locked."""
+    versions = {pin.axis: pin.version for pin in cell.pins}
+    if resolved is None or resolved.outcome is not Outcome.OK:
+        return versions
+    locked = resolved.detail.get("versions")
+    if not isinstance(locked, Mapping):
+        return versions
+    names: dict[str, str] = {canonicalize_name(str(name)): str(version) for name, version in locked.items()}
+    for axis in Axis:
+        if axis not in versions and axis.value in names:
+            try:
+                versions[axis] = Version(names[axis.value])
+            except InvalidVersion:
+                continue
+    return versions
+
+
+def _evidence(job: Job, ledger: Ledger, cell: Cell) -> Iterator[Observation]:
+    """Yield the cell's observations, one a tier; where there is none, one that says why."""
+    for tier in sorted(job.tiers & {Tier.RESOLVE, Tier.SURFACE}, key=lambda tier: tier.depth):
+        found = ledger.answers.get(tier, {}).get(cell.name)
+        if found is not None:
+            yield found
+            continue
+        refusal = ledger.refusals.get(tier, {}).get(cell.name)
+        yield untested(cell, tier, refusal.line if refusal else INTERRUPTED, job)
+
+
+def _notes(store: Store) -> tuple[str, ...]:
+    if not store.damage:
+        return ()
+    first = store.damage[0]
+    passed = f"{len(store.damage)} lines of {store.path.name} cannot be read and were passed over"
+    return (f"{passed} (line {first.line}: {first.what}).",)
