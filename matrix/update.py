@@ -147,7 +147,7 @@ def observed(rule: AxisRule, project: Project) -> tuple[Recorded, ...]:
         Recorded(
             version=version,
             uploaded=project.releases[version].uploaded.astimezone(UTC).replace(microsecond=0),
-            yanked=project.releases[version].yanked,
+            yanked=_stripped(project.releases[version].yanked),
         )
         for version in admitted
     )
@@ -179,6 +179,10 @@ def _kind(old: Recorded | None, new: Recorded | None) -> ChangeKind | None:
     if (old.yanked is None) != (new.yanked is None):
         return ChangeKind.YANKED if new.yanked is not None else ChangeKind.UNYANKED
     return ChangeKind.REDATED if old.uploaded != new.uploaded else None
+
+
+def _stripped(reason: str | None) -> str | None:
+    return None if reason is None else reason.strip()
 
 
 def _because(reason: str | None) -> str:
