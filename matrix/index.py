@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from packaging.requirements import Requirement
@@ -18,10 +18,18 @@ from packaging.version import Version
 
 from matrix.cell import Platform
 
+# HTML pages (PEP 503) carry no upload time. A file of unknown age counts as newer than any date asked about, so that
+# `as_of` hides it, which is what uv's --exclude-newer does.
+UNKNOWN_UPLOAD = datetime(9999, 1, 1, tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file of a release. `sha256` is hex; `size` in bytes where the index tells; `tags` is "" for an sdist."""
+    """One file of a release. `tags` is "" for an sdist.
+
+    `sha256` is hex, "" where the index states none; `size` is in bytes where the index tells; `yanked` is the reason;
+    `has_metadata` says that `url` + ".metadata" may be asked for (PEP 658), `metadata_sha256` what it must match.
+    """
 
     filename: str
     url: str
@@ -32,12 +40,23 @@ class File:
     requires_python: str = ""
     yanked: str | None = None
     has_metadata: bool = False
+    metadata_sha256: str = ""
     tags: str = ""
 
     @property
     def is_wheel(self) -> bool:
         """Return whether this is a wheel (else it is an sdist)."""
         return self.filename.endswith(".whl")
+
+    @property
+    def digest(self) -> str:
+        """Return `sha256:<hex>` as the index states it, else `url:<hex of the url's digest>`."""
+        return f"sha256:{self.sha256}" if self.sha256 else f"url:{hashlib.sha256(self.url.encode()).hexdigest()}"
+
+    @property
+    def key(self) -> str:
+        """Return the word that names this file's content in the cache."""
+        return self.digest.replace(":", "-").removeprefix("sha256-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +79,12 @@ class Release:
         return next((reason for reason in reasons if reason), "") if all(r is not None for r in reasons) else None
 
     @property
+    def sdist(self) -> File | None:
+        """Return the sdist, a tar.gz before a zip, or None where there are wheels only."""
+        sdists = sorted((file for file in self.files if not file.is_wheel), key=lambda file: file.filename)
+        return sdists[0] if sdists else None
+
+    @property
     def digest(self) -> str:
         """Return a digest that changes when a file of this release is added, replaced or yanked."""
         lines = sorted(f"{file.filename} {file.sha256} {file.yanked is not None}" for file in self.files)
@@ -76,13 +101,19 @@ class Project:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What resolution needs of a release's core metadata; `requires` in file order, extras still marked."""
+    """What resolution needs of a release's core metadata; `requires` in file order, extras still marked.
+
+    `notes` are lines for people about what could not be read as written (an invalid requirement is left out). `static`
+    is False for an sdist that does not promise that a build gives the same requirements.
+    """
 
     name: str
     version: Version
     requires: tuple[Requirement, ...]
     requires_python: SpecifierSet
     extras: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    static: bool = True
 
 
 class Archive(Protocol):
@@ -113,6 +144,9 @@ class PackageIndex(Protocol):
     def project(self, name: str) -> Project:
         """Return the project; raises UnknownReleaseError or IndexUnreachableError."""
 
+    def require_release(self, project: str, version: Version) -> Release:
+        """Return the release; raises UnknownReleaseError with the nearest versions that exist."""
+
     def metadata(self, file: File) -> Metadata:
         """Return the core metadata of a wheel or sdist; raises IndexUnreachableError, CorruptFileError."""
 
@@ -121,3 +155,6 @@ class PackageIndex(Protocol):
 
     def best_file(self, release: Release, platform: Platform) -> File | None:
         """Return the wheel that an installer would take on `platform`, else None (an sdist is never taken)."""
+
+    def why_no_file(self, release: Release, platform: Platform) -> str:
+        """Return, in one line, why `best_file` finds nothing on `platform`; "" where it finds a wheel."""

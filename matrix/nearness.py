@@ -1,0 +1,43 @@
+"""What comes close to a name or version that does not exist."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from packaging.version import Version
+
+_SHOWN = 4
+
+
+def near_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return the known names that look like `name`, the closest first; names that differ a lot are left out."""
+    return tuple(difflib.get_close_matches(name, sorted(set(known)), n=_SHOWN, cutoff=0.6))
+
+
+def near_versions(version: Version, known: Iterable[Version]) -> tuple[str, ...]:
+    """Return the existing versions closest to `version`, closest first.
+
+    Closest is the one that shares the most leading release numbers, then the smallest distance at the first number
+    that differs, then a final release before a pre-release.
+    """
+    ordered = sorted(known, key=lambda other: _distance(version, other))
+    return tuple(str(other) for other in ordered[:_SHOWN])
+
+
+def _distance(wanted: Version, other: Version) -> tuple[object, ...]:
+    width = max(len(wanted.release), len(other.release))
+    left = wanted.release + (0,) * (width - len(wanted.release))
+    right = other.release + (0,) * (width - len(other.release))
+    shared = next((at for at in range(width) if left[at] != right[at]), width)
+    gap = abs(left[shared] - right[shared]) if shared < width else 0
+    post = abs((wanted.post or 0) - (other.post or 0))
+    return (
+        -min(shared, width),
+        wanted.epoch != other.epoch,
+        gap,
+        other.is_prerelease,
+        other < wanted,
+        post,
+        str(other),
+    )
