@@ -27,9 +27,9 @@ class Pattern:
     group: bool = False
     excludes: bool = False
 
-    def matches(self, name: str, groups: Iterable[str]) -> bool:
-        """Return whether the pattern matches a cell of that name in those groups; case counts."""
-        words = tuple(groups) if self.group else (name,)
+    def matches(self, names: Iterable[str], groups: Iterable[str]) -> bool:
+        """Return whether the pattern matches a cell of these names in these groups; case counts."""
+        words = tuple(groups if self.group else names)
         return any(fnmatchcase(word, glob) for glob in self.globs for word in words)
 
 
@@ -42,24 +42,33 @@ def parse_patterns(words: Iterable[str]) -> tuple[Pattern, ...]:
     return tuple(_pattern(text) for word in words for text in _split(word))
 
 
-def select(cells: Mapping[str, Sequence[str]], patterns: Sequence[Pattern]) -> tuple[str, ...]:
+def select(
+    cells: Mapping[str, Sequence[str]], patterns: Sequence[Pattern], *, also: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return the names of the cells that the patterns choose, in the order of `cells` (name → groups).
+
+    `also` gives a second name to some of the cells; a pattern that matches either chooses the cell.
 
     Chosen is what any pattern matches, or everything when there are only exclusions, less what an exclusion matches.
 
     Raises:
         UsageError: a pattern matches no cell (it names what comes close), or the exclusions leave nothing.
     """
+    names = {name: (name, also[name]) if also and name in also else (name,) for name in cells}
+
+    def matches(pattern: Pattern, name: str) -> bool:
+        return pattern.matches(names[name], cells[name])
+
     for pattern in patterns:
-        if not any(pattern.matches(name, groups) for name, groups in cells.items()):
+        if not any(matches(pattern, name) for name in cells):
             raise _matches_nothing(pattern, cells)
     wanted = [pattern for pattern in patterns if not pattern.excludes]
     unwanted = [pattern for pattern in patterns if pattern.excludes]
     chosen = tuple(
         name
-        for name, groups in cells.items()
-        if (not wanted or any(pattern.matches(name, groups) for pattern in wanted))
-        and not any(pattern.matches(name, groups) for pattern in unwanted)
+        for name in cells
+        if (not wanted or any(matches(pattern, name) for pattern in wanted))
+        and not any(matches(pattern, name) for pattern in unwanted)
     )
     if not chosen:
         typed = " ".join(pattern.text for pattern in patterns)

@@ -1,0 +1,219 @@
+"""The plan: which cells a run tries, from data files, selectors and the target platform."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from packaging.version import Version
+
+from matrix.cell import Axis, Cell, Deviation, Pin, Platform
+from matrix.datafile import Table, read
+from matrix.errors import NothingRanError
+from matrix.select import parse_patterns, select
+
+CELLS = Path(__file__).with_name("cells.toml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A cell and why it is planned.
+
+    Attributes:
+        cell: the combination; its `reason` says why it is in the matrix.
+        groups: words to select it by, sorted.
+        source: where its versions are stated ("" when somebody just asked).
+        date: as of when the source says so.
+        targeted: the file itself says platform or snapshot, so the command line does not replace them.
+    """
+
+    cell: Cell
+    groups: tuple[str, ...] = ()
+    source: str = ""
+    date: datetime | None = None
+    targeted: bool = False
+
+    @property
+    def data(self) -> dict[str, object]:
+        """Return plain JSON data; a field that does not apply is null or empty."""
+        cell = self.cell
+        deviation = cell.deviation
+        return {
+            "name": cell.name,
+            "pins": {pin.axis.value: str(pin.version) for pin in cell.pins},
+            "open": {axis.axis.value: str(axis.specifier) for axis in cell.open_axes},
+            "extras": {pin.axis.value: list(pin.extras) for pin in cell.pins if pin.extras}
+            | {axis.axis.value: list(axis.extras) for axis in cell.open_axes if axis.extras},
+            "requirements": list(cell.requirements),
+            "platform": {
+                "python": cell.platform.python,
+                "machine": cell.platform.machine,
+                "glibc": cell.platform.glibc,
+            },
+            "as_of": cell.as_of.isoformat() if cell.as_of else None,
+            "deviation": None
+            if deviation is None
+            else {
+                "overrides": list(deviation.overrides),
+                "no_deps": deviation.no_deps,
+                "reason": deviation.reason,
+            },
+            "groups": list(self.groups),
+            "reason": cell.reason,
+            "source": self.source,
+            "date": self.date.date().isoformat() if self.date else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The cells of a run, in file order, none twice; never empty."""
+
+    planned: tuple[Planned, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse an empty plan: a run of nothing would look like a pass."""
+        if not self.planned:
+            raise NothingRanError("No cell is planned.", why="The cells file holds none.", then="Add one, or name one.")
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Return the cells alone."""
+        return tuple(planned.cell for planned in self.planned)
+
+    @property
+    def data(self) -> list[dict[str, object]]:
+        """Return the plan as plain JSON data, one object a cell."""
+        return [planned.data for planned in self.planned]
+
+    def find(self, name: str) -> Planned | None:
+        """Return the planned cell of that name."""
+        return next((planned for planned in self.planned if planned.cell.name == name), None)
+
+
+def plan(
+    planned: Iterable[Planned],
+    *,
+    selectors: Sequence[str] = (),
+    platform: Platform | None = None,
+    as_of: datetime | None = None,
+    extra: Iterable[Cell] = (),
+) -> Plan:
+    """Return the plan of a run.
+
+    `selectors` choose among `planned` (see `matrix.select`), by the names the cells have in the file or on `platform`;
+    `platform` and `as_of` replace the defaults of the cells that do not say their own; `extra` cells are added as they
+    are, selected or not.
+
+    Raises:
+        UsageError: a selector is malformed or matches nothing.
+        NothingRanError: there is no cell at all.
+    """
+    before = merged(planned)
+    after = tuple(_targeted(item, platform, as_of) for item in before)
+    if selectors:
+        groups = {item.cell.name: item.groups for item in after}
+        also = {new.cell.name: old.cell.name for new, old in zip(after, before, strict=True)}
+        chosen = set(select(groups, parse_patterns(selectors), also=also))
+        after = tuple(item for item in after if item.cell.name in chosen)
+    return Plan(planned=merged((*after, *(Planned(cell=cell) for cell in extra))))
+
+
+def merged(planned: Iterable[Planned]) -> tuple[Planned, ...]:
+    """Return the cells, each once, where it first stood: its first reason and source are kept, the groups united."""
+    found: dict[str, Planned] = {}
+    for item in planned:
+        first = found.setdefault(item.cell.name, item)
+        found[item.cell.name] = replace(first, groups=tuple(sorted({*first.groups, *item.groups})))
+    return tuple(found.values())
+
+
+def _targeted(item: Planned, platform: Platform | None, as_of: datetime | None) -> Planned:
+    if item.targeted:
+        return item
+    cell = replace(item.cell, platform=platform or item.cell.platform, as_of=as_of or item.cell.as_of)
+    return replace(item, cell=cell)
+
+
+def load_cells(paths: Sequence[Path] = (CELLS,)) -> tuple[Planned, ...]:
+    """Return the cells of the files, in order, each once.
+
+    Raises:
+        DataError: a file cannot be read, or a field of it is wrong; the message has the path and the field.
+        NewerSchemaError: it was written for a newer release of this tool.
+    """
+    return merged(planned for path in paths for planned in _file_cells(path))
+
+
+def _file_cells(path: Path) -> Iterator[Planned]:
+    whole = read(path)
+    for table in whole.tables("cell"):
+        yield from _entry(table)
+    whole.end()
+
+
+def _entry(table: Table) -> Iterator[Planned]:
+    """Yield the cells of one `[[cell]]`: the cross of the versions it lists for each axis."""
+    versions = {axis: table.versions(axis.value) for axis in Axis}
+    named = {axis: found for axis, found in versions.items() if found}
+    if not named:
+        raise table.error("", f"names no version of any axis ({', '.join(Axis)})")
+    extras = _extras(table, named)
+    platform = _platform(table)
+    as_of = table.moment("as_of") if table.has("as_of") else None
+    deviation = _deviation(table)
+    groups = tuple(sorted(table.texts("groups", ())))
+    reason, source = table.text("reason"), table.text("source")
+    date = table.moment("date")
+    table.end()
+    for combination in itertools.product(*named.values()):
+        pins = tuple(
+            Pin(axis=axis, version=version, extras=extras.get(axis, ()))
+            for axis, version in zip(named, combination, strict=True)
+        )
+        yield Planned(
+            cell=Cell(pins=pins, platform=platform or Platform(), as_of=as_of, deviation=deviation, reason=reason),
+            groups=groups,
+            source=source,
+            date=date,
+            targeted=platform is not None or as_of is not None,
+        )
+
+
+def _extras(table: Table, named: dict[Axis, tuple[Version, ...]]) -> dict[Axis, tuple[str, ...]]:
+    if not table.has("extras"):
+        return {}
+    inner = table.table("extras")
+    found = {axis: inner.texts(axis.value) for axis in named if inner.has(axis.value)}
+    inner.end()
+    return found
+
+
+def _platform(table: Table) -> Platform | None:
+    default = Platform()
+    if not [name for name in ("python", "machine", "glibc") if table.has(name)]:
+        return None
+    try:
+        return Platform(
+            python=table.text("python", default.python),
+            machine=table.text("machine", default.machine),
+            glibc=table.text("glibc", default.glibc),
+        )
+    except ValueError as error:
+        raise table.error("", str(error)) from error
+
+
+def _deviation(table: Table) -> Deviation | None:
+    overrides, no_deps = table.texts("overrides", ()), table.flag("no_deps", False)
+    if not overrides and not no_deps:
+        if table.has("deviation"):
+            raise table.error("deviation", "says why, but there are no overrides and no no_deps to explain")
+        return None
+    reason = table.text("deviation")
+    try:
+        return Deviation(overrides=overrides, no_deps=no_deps, reason=reason)
+    except ValueError as error:
+        raise table.error("overrides", str(error)) from error
