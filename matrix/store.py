@@ -145,7 +145,7 @@ class Store:
                 file.seek(self._read_to)
                 block = file.read()
             whole = block[: block.rfind(b"\n") + 1]
-            for line in whole.splitlines():
+            for line in whole.split(b"\n")[:-1]:
                 self._seen += 1
                 self._admit(line)
             self._read_to += len(whole)

@@ -13,7 +13,6 @@ from matrix.observe import Observation
 from matrix.tier import Outcome, Status, Tier
 
 BAD_STATUSES = (Status.BROKEN, Status.CONFLICT)
-_NOT_RESOLVED = (Outcome.CONFLICT, Outcome.BACKTRACKED, Outcome.UNAVAILABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +96,9 @@ def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
     resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
     works = _worst(item.outcome for item in weighed if item.tier is not Tier.RESOLVE)
     waived = resolvable is Outcome.CONFLICT and cell.deviation is not None and cell.deviation.no_deps
-    if resolvable in _NOT_RESOLVED and not waived:
-        status = Status.CONFLICT
-    else:
-        status = {Outcome.BROKEN: Status.BROKEN, Outcome.DEGRADED: Status.DEGRADED}.get(works, Status.WORKS)
     return Verdict(
         cell=cell,
-        status=status,
+        status=_status(resolvable, works, waived=waived),
         deepest=max((item.question.tier for item in ran), key=lambda tier: tier.depth),
         reasons=_reasons(cell, weighed, waived=waived),
         evidence=evidence,
@@ -111,6 +106,15 @@ def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
         works=works,
         features=tuple(sorted({feature for item in weighed for feature in item.features})),
     )
+
+
+def _status(resolvable: Outcome, works: Outcome, *, waived: bool) -> Status:
+    """Return the status; an outcome that its tier should not have is taken for bad, never for good."""
+    if _rank(resolvable) > _rank(Outcome.OK) and not waived:
+        return Status.CONFLICT
+    if _rank(works) > _rank(Outcome.DEGRADED):
+        return Status.BROKEN
+    return Status.DEGRADED if works is Outcome.DEGRADED else Status.WORKS
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:

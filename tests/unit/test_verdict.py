@@ -1,0 +1,195 @@
+"""The verdict: each rule of DESIGN as a row of a table."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrix.cell import Axis, Cell, Deviation, OpenAxis
+from matrix.errors import NothingRanError
+from matrix.finding import Effect, Finding
+from matrix.tier import Outcome, Status, Tier
+from matrix.verdict import Verdict, exit_code, judge
+from tests.unit.run_fakes import AT, cell, finding, observation
+
+PAIR = cell(verl="0.9.1", vllm="0.24.0")
+NO_DEPS = cell(Deviation(no_deps=True, reason="as verl's image"), verl="0.9.1", vllm="0.24.0")
+OVERRIDE = cell(Deviation(overrides=("numpy<2",)), verl="0.9.1", vllm="0.24.0")
+OK, CONFLICT, BACKTRACKED, UNAVAILABLE = Outcome.OK, Outcome.CONFLICT, Outcome.BACKTRACKED, Outcome.UNAVAILABLE
+BROKEN, DEGRADED, UNTESTED = Outcome.BROKEN, Outcome.DEGRADED, Outcome.UNTESTED
+
+
+def _judged(resolve: Outcome | None, surface: Outcome | None, of: Cell = PAIR) -> Verdict:
+    seen = []
+    if surface is not None:
+        seen.append(observation(of.name, Tier.SURFACE, surface))
+    if resolve is not None:
+        seen.append(observation(of.name, Tier.RESOLVE, resolve))
+    return judge(of, seen)
+
+
+@pytest.mark.parametrize(
+    ("resolve", "surface", "status", "deepest", "of"),
+    [
+        (OK, OK, Status.WORKS, Tier.SURFACE, PAIR),
+        (OK, None, Status.WORKS, Tier.RESOLVE, PAIR),
+        (OK, UNTESTED, Status.WORKS, Tier.RESOLVE, PAIR),
+        (UNTESTED, OK, Status.WORKS, Tier.SURFACE, PAIR),
+        (None, OK, Status.WORKS, Tier.SURFACE, PAIR),
+        (OK, BROKEN, Status.BROKEN, Tier.SURFACE, PAIR),
+        (OK, DEGRADED, Status.DEGRADED, Tier.SURFACE, PAIR),
+        (CONFLICT, OK, Status.CONFLICT, Tier.SURFACE, PAIR),
+        (CONFLICT, BROKEN, Status.CONFLICT, Tier.SURFACE, PAIR),
+        (BACKTRACKED, OK, Status.CONFLICT, Tier.SURFACE, PAIR),
+        (UNAVAILABLE, UNTESTED, Status.CONFLICT, Tier.RESOLVE, PAIR),
+        (UNTESTED, UNTESTED, Status.UNTESTED, None, PAIR),
+        (None, None, Status.UNTESTED, None, PAIR),
+        (CONFLICT, OK, Status.WORKS, Tier.SURFACE, NO_DEPS),
+        (CONFLICT, BROKEN, Status.BROKEN, Tier.SURFACE, NO_DEPS),
+        (UNAVAILABLE, OK, Status.CONFLICT, Tier.SURFACE, NO_DEPS),
+        (CONFLICT, OK, Status.CONFLICT, Tier.SURFACE, OVERRIDE),
+    ],
+)
+def test_status(
+    resolve: Outcome | None, surface: Outcome | None, status: Status, deepest: Tier | None, of: Cell
+) -> None:
+    verdict = _judged(resolve, surface, of)
+    assert (verdict.status, verdict.deepest) == (status, deepest)
+    # Both axes are always there, whatever the status.
+    assert (verdict.resolvable, verdict.works) == (resolve or UNTESTED, surface or UNTESTED)
+
+
+IMPORT, FEATURE = Effect.BREAKS_IMPORT, Effect.BREAKS_FEATURE
+
+
+@pytest.mark.parametrize(
+    ("outcome", "findings", "status", "features"),
+    [
+        (BROKEN, [finding(IMPORT)], Status.BROKEN, ()),
+        (BROKEN, [finding(IMPORT, certain=False)], Status.WORKS, ()),
+        (BROKEN, [finding(IMPORT, certain=False), finding(FEATURE, feature="fp8")], Status.DEGRADED, ("fp8",)),
+        (BROKEN, [finding(IMPORT), finding(FEATURE, feature="lora")], Status.BROKEN, ("lora",)),
+        (DEGRADED, [finding(FEATURE, feature="b"), finding(Effect.DEGRADES, feature="a")], Status.DEGRADED, ("a", "b")),
+        (DEGRADED, [finding(FEATURE, feature="b", certain=False)], Status.WORKS, ()),
+        (DEGRADED, [finding(Effect.GUARDED, feature="b")], Status.WORKS, ()),
+        (DEGRADED, [finding(IMPORT)], Status.DEGRADED, ()),
+        (OK, [finding(IMPORT, certain=False)], Status.WORKS, ()),
+    ],
+)
+def test_only_certain_findings_decide(
+    outcome: Outcome, findings: list[Finding], status: Status, features: tuple[str, ...]
+) -> None:
+    seen = [
+        observation(PAIR.name, Tier.RESOLVE),
+        observation(PAIR.name, Tier.SURFACE, outcome, findings=findings),
+    ]
+    verdict = judge(PAIR, seen)
+    assert (verdict.status, verdict.features) == (status, features)
+    if status is Status.WORKS and outcome is not OK:
+        assert verdict.reasons == (f"surface: not certain, so it decides nothing: {outcome} for a reason",)
+
+
+@pytest.mark.parametrize(
+    ("resolve", "surface", "of", "reasons"),
+    [
+        (OK, OK, PAIR, ()),
+        (CONFLICT, BROKEN, PAIR, ("resolve: conflict for a reason", "surface: broken for a reason")),
+        (UNTESTED, BROKEN, PAIR, ("surface: broken for a reason", "resolve untested: untested for a reason")),
+        (None, None, PAIR, ("nothing was asked",)),
+        (UNTESTED, None, PAIR, ("resolve: untested for a reason",)),
+        (OK, OK, OVERRIDE, ("deviation: override numpy<2",)),
+        (
+            CONFLICT,
+            OK,
+            NO_DEPS,
+            (
+                "resolve: conflict for a reason (set aside: installed with --no-deps)",
+                "deviation: no-deps (as verl's image)",
+            ),
+        ),
+    ],
+)
+def test_reasons(resolve: Outcome | None, surface: Outcome | None, of: Cell, reasons: tuple[str, ...]) -> None:
+    assert _judged(resolve, surface, of).reasons == reasons
+
+
+def test_the_latest_answer_of_each_probe_counts() -> None:
+    old = observation(PAIR.name, Tier.RESOLVE, CONFLICT, at=AT - timedelta(days=1))
+    new = observation(PAIR.name, Tier.RESOLVE, OK)
+    for seen in itertools.permutations([old, new]):
+        assert judge(PAIR, seen).evidence == (new,)
+
+
+def test_deeper_tiers_count_and_name_their_machine() -> None:
+    seen = [
+        observation(PAIR.name, Tier.GPU, BROKEN, probe="ppo-step", machine="1x H200", at=AT + timedelta(hours=1)),
+        observation(PAIR.name, Tier.GPU, OK, probe="a-import", machine="1x H200"),
+        observation(PAIR.name, Tier.RESOLVE),
+    ]
+    verdict = judge(PAIR, seen)
+    assert (verdict.status, verdict.deepest, verdict.machine) == (Status.BROKEN, Tier.GPU, "1x H200")
+    assert verdict.at == AT + timedelta(hours=1)
+    worst = verdict.observation(Tier.GPU)
+    assert worst is not None
+    assert worst.question.probe == "ppo-step"
+    assert verdict.observation(Tier.BENCH) is None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([Tier.RESOLVE, Tier.SURFACE, Tier.GPU]), st.sampled_from(Outcome)), max_size=6)
+)
+def test_a_verdict_never_hides_a_break_and_never_invents_one(seen: list[tuple[Tier, Outcome]]) -> None:
+    shown = [observation(PAIR.name, tier, outcome, probe=str(number)) for number, (tier, outcome) in enumerate(seen)]
+    verdict = judge(PAIR, shown)
+    outcomes = {outcome for _, outcome in seen}
+    assert (verdict.status is Status.UNTESTED) == (outcomes <= {UNTESTED})
+    if verdict.status is Status.WORKS:
+        assert verdict.works in (OK, UNTESTED)
+        assert verdict.resolvable in (OK, UNTESTED)
+    assert (verdict.status in (Status.BROKEN, Status.CONFLICT)) <= bool(outcomes - {OK, UNTESTED})
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ([Status.WORKS], 0),
+        ([Status.WORKS, Status.DEGRADED, Status.UNTESTED], 0),
+        ([Status.WORKS, Status.BROKEN], 1),
+        ([Status.CONFLICT], 1),
+        ([Status.UNTESTED], None),
+        ([], None),
+    ],
+)
+def test_exit_code(statuses: list[Status], code: int | None) -> None:
+    verdicts = [replace(_judged(OK, OK), status=status, reasons=("why",)) for status in statuses]
+    if code is None:
+        with pytest.raises(NothingRanError, match=f"0 of {len(statuses)} cells") as caught:
+            exit_code(verdicts)
+        assert caught.value.exit_code == 10
+    else:
+        assert exit_code(verdicts) == code
+
+
+def test_json_shows_both_axes_the_deviation_and_the_evidence() -> None:
+    of = replace(NO_DEPS, as_of=AT, reason="what the image has", open_axes=(OpenAxis(axis=Axis.RAY),))
+    seen = [observation(of.name, Tier.RESOLVE, CONFLICT), observation(of.name, Tier.SURFACE, OK)]
+    data = judge(of, seen).to_json()
+    assert (data["status"], data["resolvable"], data["works"], data["deepest"]) == (
+        "works",
+        "conflict",
+        "ok",
+        "surface",
+    )
+    assert data["axes"] == {"verl": "0.9.1", "vllm": "0.24.0"}
+    assert (data["open"], data["deviation"]) == (["ray"], "no-deps (as verl's image)")
+    assert (data["as_of"], data["why_here"]) == (AT.isoformat(), "what the image has")
+    evidence = data["evidence"]
+    assert isinstance(evidence, list)
+    assert [item["key"] for item in evidence] == [item.question.key for item in judge(of, seen).evidence]
+    nothing = judge(of, []).to_json()
+    assert (nothing["deepest"], nothing["at"], nothing["machine"]) == (None, None, "")
