@@ -163,7 +163,7 @@ def _entry(table: Table) -> Iterator[Planned]:
         raise table.error("", f"names no version of any axis ({', '.join(Axis)})")
     extras = _extras(table, named)
     platform = _platform(table)
-    as_of = table.moment("as_of") if table.has("as_of") else None
+    as_of = _as_of(table)
     deviation = _deviation(table)
     groups = tuple(sorted(table.texts("groups", ())))
     reason, source = table.text("reason"), table.text("source")
@@ -190,6 +190,15 @@ def _extras(table: Table, named: dict[Axis, tuple[Version, ...]]) -> dict[Axis, 
     found = {axis: inner.texts(axis.value) for axis in named if inner.has(axis.value)}
     inner.end()
     return found
+
+
+def _as_of(table: Table) -> datetime | None:
+    if not table.has("as_of"):
+        return None
+    if not isinstance(table.values["as_of"], datetime):
+        # A bare date would leave open whether files of that day count.
+        raise table.error("as_of", "must be a date and time, e.g. 2026-06-01T00:00:00Z")
+    return table.moment("as_of")
 
 
 def _platform(table: Table) -> Platform | None:
