@@ -65,7 +65,10 @@ class Asking:
     def look_up(
         self, cell: Cell, question: Callable[[], Question], max_age: timedelta | None = None
     ) -> Question | None:
-        """Return the question of `cell` if it has to be asked; else its stored answer, or its refusal, is taken."""
+        """Return the question of `cell` if it has to be asked; else its stored answer, or its refusal, is taken.
+
+        An answer that says of itself that nothing can change it (`volatile` is false in its detail) does not age.
+        """
         if self.hopeless is not None:
             self.refuse(cell, self.hopeless)
             return None
@@ -76,7 +79,9 @@ class Asking:
         except MatrixError as error:
             self.refuse(cell, Refusal.of(error))
             return None
-        stored = None if self._job.again else self._job.store.get(asked.key, max_age)
+        stored = None if self._job.again else self._job.store.get(asked.key)
+        if stored is not None and max_age is not None and stored.detail.get("volatile") is not False:
+            stored = self._job.store.get(asked.key, max_age)
         # "Untested" is no answer: what kept the probe from one may be gone by now.
         if stored is None or stored.outcome is Outcome.UNTESTED:
             return asked

@@ -6,10 +6,8 @@ Each row stands on its own observations, so that when a release appears only its
 from __future__ import annotations
 
 import csv
-import fnmatch
 import io
-import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -19,6 +17,7 @@ from matrix.cell import Axis, Cell, Pin, Platform
 from matrix.errors import NothingRanError, UsageError
 from matrix.job import Job, RunResult
 from matrix.run import run
+from matrix.select import parse_patterns, select
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict
 
@@ -154,25 +153,16 @@ def pairs(
 
 
 def chosen(axis: Axis, versions: Sequence[Version], pattern: str | None) -> tuple[Version, ...]:
-    """Return the versions that a glob with braces takes, as `0.{8,9}*` or `verl0.9*`; all of them without one."""
+    """Return the versions that a selector takes, as `0.{8,9}*`, `verl0.9*` or `!0.1`; all of them without one.
+
+    Raises:
+        UsageError: the selector is malformed or matches no version (see `matrix.select`).
+    """
     if pattern is None:
         return tuple(versions)
-    globs = tuple(_braces_opened(pattern.strip()))
-    return tuple(
-        version
-        for version in versions
-        if any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in (str(version), f"{axis.short}{version}"))
-    )
-
-
-def _braces_opened(pattern: str) -> Iterator[str]:
-    """Yield the patterns without braces that `pattern` stands for."""
-    found = re.search(r"\{([^{}]*)\}", pattern)
-    if found is None:
-        yield pattern
-        return
-    for choice in found[1].split(","):
-        yield from _braces_opened(pattern[: found.start()] + choice + pattern[found.end() :])
+    names = {f"{axis.short}{version}": version for version in versions}
+    also = {name: str(version) for name, version in names.items()}
+    return tuple(names[name] for name in select(dict.fromkeys(names, ()), parse_patterns([pattern]), also=also))
 
 
 def run_grid(x: Axis, y: Axis, job: Job) -> Grid:

@@ -13,6 +13,7 @@ from packaging.version import Version
 from matrix import __version__
 from matrix.cell import Axis, Cell
 from matrix.observe import Observation, Question
+from matrix.plan import Planned
 from matrix.store import Store
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict
@@ -91,6 +92,7 @@ class Job:
         from_lock: whether axes that a cell does not pin are checked at the version that its lock has.
         workers: how many processes the surface tier may use.
         tools: versions of the tools that took part, for the result.
+        plan: what is known of why a cell is planned, by the cell's name, for the reports.
         expected: cells that are known to be bad, and how (JUnit; strict both ways).
     """
 
@@ -105,6 +107,7 @@ class Job:
     from_lock: bool = True
     workers: int = 1
     tools: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, Planned] = field(default_factory=dict)
     expected: Mapping[str, Status] = field(default_factory=dict)
     clock: Callable[[], datetime] = now
 
@@ -152,6 +155,7 @@ class RunResult:
         tools: versions of this tool, python and what else took part.
         interrupted: whether Ctrl-C ended it early; what was not asked is `untested`.
         notes: what a reader should know of the run as a whole.
+        plan: what is known of why a cell is planned, by the cell's name.
         expected: cells that were known to be bad, and how.
     """
 
@@ -161,6 +165,7 @@ class RunResult:
     tools: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
     notes: tuple[str, ...] = ()
+    plan: Mapping[str, Planned] = field(default_factory=dict)
     expected: Mapping[str, Status] = field(default_factory=dict)
 
     @property

@@ -69,6 +69,7 @@ def run(job: Job) -> RunResult:
         tools=tools_of(job),
         interrupted=ledger.interrupted,
         notes=_notes(job.store),
+        plan=job.plan,
         expected=job.expected,
     )
 
@@ -92,6 +93,7 @@ def recall(job: Job) -> RunResult:
         at=job.clock(),
         tools=tools_of(job),
         notes=notes,
+        plan=job.plan,
         expected=job.expected,
     )
 

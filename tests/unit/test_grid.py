@@ -59,13 +59,18 @@ def test_pairs_that_make_no_grid(y: Axis, ys: list[Version], error: type[Excepti
         ("verl0.9*", ["0.9.0", "0.9.1"]),
         ("0.{8,19}.*", ["0.8.0", "0.19.0"]),
         ("verl0.{8,9}.{0,1}", ["0.8.0", "0.9.0", "0.9.1"]),
-        ("vllm0.9*", []),
-        ("0.8", []),
+        ("!0.9*", ["0.8.0", "0.19.0"]),
     ],
 )
 def test_chosen(pattern: str | None, expected: list[str]) -> None:
     versions = [Version(text) for text in ("0.8.0", "0.9.0", "0.9.1", "0.19.0")]
     assert [str(version) for version in chosen(Axis.VERL, versions, pattern)] == expected
+
+
+@pytest.mark.parametrize("pattern", ["vllm0.9*", "0.8", "0.{8"])
+def test_a_selector_that_takes_nothing_or_is_malformed_is_told(pattern: str) -> None:
+    with pytest.raises(UsageError):
+        chosen(Axis.VERL, XS, pattern)
 
 
 def test_rows_show_both_verdicts_and_the_csv_is_one_line_a_row(tmp_path: Path) -> None:

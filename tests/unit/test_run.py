@@ -108,6 +108,15 @@ def test_an_answer_of_the_resolver_ages_but_not_as_of_a_date(
     assert _asked(job) == ([cells[0].name] if asked else [], [])
 
 
+def test_an_answer_that_nothing_can_change_does_not_age(tmp_path: Path) -> None:
+    Store(tmp_path).add(replace(FakeResolver().resolve(GOOD), detail={"volatile": False}))
+    job = _job(
+        tmp_path, (GOOD,), max_age=timedelta(hours=1), store=Store(tmp_path, clock=lambda: AT + timedelta(days=9))
+    )
+    run(job)
+    assert _asked(job)[0] == []
+
+
 def test_untested_is_no_answer_and_is_asked_again(tmp_path: Path) -> None:
     first = _job(tmp_path, (GOOD,), resolver=FakeResolver(outcomes={GOOD.name: Outcome.UNTESTED}))
     result = run(first)
