@@ -80,3 +80,16 @@ class Signature:
     var_positional: bool = False
     var_keyword: bool = False
     certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """The method resolution order of a class as far as it is known, the class itself first.
+
+    `complete` is True when every base was found, or is one whose attributes are known (`object`, `enum.Enum`, …);
+    only then can an attribute be said to be missing. `external` names the bases outside the world, as written.
+    """
+
+    order: tuple[Ref, ...]
+    complete: bool
+    external: tuple[str, ...] = ()
