@@ -1,0 +1,26 @@
+"""`python -m matrix`, and the console script `verl-matrix`: the one place where the tool and its renderers meet."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matrix.cli.front import Front
+
+
+def main() -> int:
+    """Return the exit code of the command line of this process."""
+    from matrix.cli.main import main as run
+
+    return run(None, _front)
+
+
+def _front() -> Front:
+    from reports.front import TerminalFront
+
+    return TerminalFront()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""The commands: each takes the parsed words and the renderers, prints its answer, and returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matrix.cell import Cell
+from matrix.cli import wiring
+from matrix.cli.front import Front
+from matrix.errors import MatrixError, UsageError
+from matrix.home import Home
+from matrix.job import Job
+from matrix.observe import Observation
+from matrix.tier import Outcome, Status, Tier
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from matrix.plan import Plan
+
+
+def run(args: argparse.Namespace, front: Front) -> int:
+    """Give every planned cell its verdict and write the report; 0 once all are judged, 1 where `--fail-on` says so."""
+    from matrix.run import run as run_job
+
+    plan = _plan(args)
+    if args.list:
+        _say(_json(plan.data) if args.json else front.plan_table(plan))
+        return 0
+    fail_on = _statuses(args.fail_on)
+    result = run_job(wiring.open_job(args, plan.cells, front.progress()))
+    files = front.write_report(result, Path(args.out), {planned.cell.name: planned for planned in plan.planned})
+    _say(_json(front.run_json(result)) if args.json else front.run_table(result))
+    _tell_files(files)
+    if result.interrupted:
+        return 130
+    return 1 if any(verdict.status in fail_on for verdict in result.verdicts) else 0
+
+
+def report(args: argparse.Namespace, front: Front) -> int:
+    """Write the report again from what is stored; asks nothing."""
+    from matrix.run import recall
+
+    plan = _plan(args)
+    result = recall(wiring.open_job(args, plan.cells, front.progress()))
+    files = front.write_report(result, Path(args.out), {planned.cell.name: planned for planned in plan.planned})
+    _say(front.run_table(result))
+    _tell_files(files)
+    return 0
+
+
+def check(args: argparse.Namespace, front: Front) -> int:
+    """Print the verdict of one set of versions; 0 works or degraded as far as tried, 1 broken or conflict."""
+    from matrix.axes import load_axes
+    from matrix.run import run as run_job
+    from matrix.spec import parse_cell
+    from matrix.verdict import exit_code
+
+    asked = parse_cell(
+        args.spec,
+        platform=wiring.platform(args),
+        as_of=wiring.as_of(args),
+        overrides=args.override,
+        no_deps=args.no_deps,
+        axes=load_axes(),
+    )
+    result = run_job(wiring.open_job(args, (asked,), front.progress()))
+    (verdict,) = result.verdicts
+    _say(_json(front.verdict_json(verdict)) if args.json else front.verdict_text(verdict))
+    return 130 if result.interrupted else exit_code(result.verdicts)
+
+
+def surface(args: argparse.Namespace, front: Front) -> int:
+    """List the findings of one set of pinned versions; 0 without a certain break, 1 with one."""
+    from matrix.axes import load_axes
+    from matrix.finding import Finding
+    from matrix.run import run as run_job
+    from matrix.spec import parse_cell
+
+    asked = parse_cell(args.spec, platform=wiring.platform(args), as_of=wiring.as_of(args), axes=load_axes())
+    if asked.open_axes:
+        raise UsageError("surface compares exact versions.", then="Write each as PACKAGE==VERSION.")
+    args.tiers = Tier.SURFACE.value
+    result = run_job(wiring.open_job(args, (asked,), front.progress()))
+    (verdict,) = result.verdicts
+    observation = verdict.observation(Tier.SURFACE)
+    if observation is None or observation.outcome is Outcome.UNTESTED:
+        raise UsageError(observation.reason if observation else "Nothing was checked.", then="Name verl and another.")
+    stored = observation.detail.get("findings", ())
+    findings = [Finding.from_json(item) for item in stored]  # type: ignore[attr-defined]
+    shown = [found for found in findings if args.all or (found.effect.is_break and found.certain)]
+    _say(front.findings_text(shown, args.format))
+    if args.format == "text":
+        _say(f"{asked.name}: {observation.outcome.value}. {len(shown)} of {len(findings)} findings shown.")
+    return 1 if any(found.effect.is_break and found.certain for found in findings) else 0
+
+
+def grid(args: argparse.Namespace, front: Front) -> int:
+    """Give every pair of two axes its verdict; write the CSV and the heat map."""
+    from matrix.axes import axis_named, load_axes
+    from matrix.grid import chosen, pairs, run_grid
+
+    axes = load_axes()
+    x, y = axis_named(args.x), axis_named(args.y)
+    xs = chosen(x, axes[x].releases, args.x_only)
+    ys = chosen(y, axes[y].releases, args.y_only)
+    asked = pairs(x, y, xs, ys, platform=wiring.platform(args), as_of=wiring.as_of(args))
+    made = run_grid(x, y, wiring.open_job(args, asked, front.progress()))
+    files = front.write_grid(made, Path(args.out))
+    counts = {status: sum(row.status is status for row in made.rows) for status in Status}
+    told = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+    _say(f"{x.value} x {y.value}: {len(made.rows)} of {len(asked)} pairs judged: {told}.")
+    for tally in made.run.tallies:
+        _say(
+            f"{tally.tier.value}: {tally.reused} reused, {tally.new} new, {tally.untested} untested, {tally.seconds:.1f} s"
+        )
+    _tell_files(files)
+    return 130 if made.run.interrupted else 0
+
+
+def bisect(args: argparse.Namespace, front: Front) -> int:
+    """Name the first release of an axis that is bad, and why; 0 when it was found, 1 when only a range was."""
+    from matrix.axes import axis_named, load_axes
+    from matrix.bisect import Answer, grade
+    from matrix.bisect import bisect as search
+    from matrix.spec import parse_cell, parse_version
+
+    axes, axis, tier = load_axes(), axis_named(args.axis), Tier(args.tier)
+    args.tiers = tier.value
+    good, bad = (parse_version(axis, text, axes) for text in (args.good, args.bad))
+    job = wiring.open_job(args, (), front.progress())
+
+    def ask(version: Version) -> Answer[Observation]:
+        specs = [*args.fixed, f"{axis.value}=={version}"]
+        asked = parse_cell(specs, platform=wiring.platform(args), as_of=wiring.as_of(args), axes=axes)
+        observation = _ask_one(job, asked, tier)
+        return Answer(grade=grade(observation.outcome, tier), evidence=observation, reason=observation.reason)
+
+    found = search(axis, axes[axis].releases, good, bad, ask)
+    evidence = found.bad.evidence
+    if args.json:
+        _say(_json({**found.data, "evidence": evidence.question.key, "detail": dict(evidence.detail)}))
+    else:
+        _say(found.line)
+        _say(f"last good: {found.last_good}; asked about {len(found.asked)} of {len(axes[axis].releases)} releases")
+        for version, reason in found.holes.items():
+            _say(f"passed over {version}: {reason}")
+        for warning in found.warnings:
+            _say(f"warning: {warning}")
+    return 0 if found.first_bad is not None else 1
+
+
+def update(args: argparse.Namespace, front: Front) -> int:
+    """Bring axes.toml up to date with the index and show the difference; with `--check` write nothing, 1 if any."""
+    from matrix.update import update as bring_up
+
+    diff = bring_up(wiring.open_index(args, Home.find(args.home)), check=args.check)
+    if args.json:
+        _say(_json(diff.data))
+    else:
+        for line in diff.lines:
+            _say(line)
+        if not diff:
+            _say(f"{diff.path.name} is up to date: {sum(diff.counts.values())} releases of {len(diff.counts)} axes.")
+        else:
+            _say(f"{diff.path.name}: {len(diff.changes)} changes, {'written' if diff.written else 'not written'}.")
+    return 1 if args.check and diff else 0
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from matrix.plan import CELLS, load_cells, plan
+
+    paths = (Path(args.cells_file),) if args.cells_file else (CELLS,)
+    return plan(load_cells(paths), selectors=args.cells, platform=wiring.platform(args), as_of=wiring.as_of(args))
+
+
+def _statuses(text: str) -> frozenset[Status]:
+    words = {word.strip() for word in text.split(",")} - {""}
+    unknown = words - {status.value for status in Status}
+    if unknown:
+        raise UsageError(f"There is no status `{min(unknown)}`.", then=f"Statuses: {', '.join(Status)}.")
+    return frozenset(Status(word) for word in words)
+
+
+def _ask_one(job: Job, cell: Cell, tier: Tier) -> Observation:
+    """Return the answer for one cell at one tier, stored or new; one that cannot be had is `untested`."""
+    from matrix.asking import FATAL, untested
+    from matrix.run import run as run_job
+
+    try:
+        result = run_job(replace(job, cells=(cell,), from_lock=False))
+    except FATAL:
+        raise
+    except MatrixError as error:
+        return untested(cell, tier, error.what, job)
+    found = result.verdicts[0].observation(tier)
+    return found if found is not None else untested(cell, tier, "nothing was answered", job)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _tell_files(files: Sequence[Path]) -> None:
+    for file in files:
+        sys.stderr.write(f"wrote {file}\n")
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
+    "run": run,
+    "report": report,
+    "check": check,
+    "surface": surface,
+    "grid": grid,
+    "bisect": bisect,
+    "update": update,
+}
