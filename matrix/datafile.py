@@ -80,8 +80,11 @@ class Table:
         """Return one version, or the versions of an array; none twice."""
         if not self.has(name):
             return ()
-        if isinstance(self.values[name], str):
+        value = self.values[name]
+        if isinstance(value, str):
             return (self.version(name),)
+        if not isinstance(value, list):
+            raise self._mistyped(name, value, "a version in quotes, or an array of them")
         found = tuple(self._version(f"{name}[{at}]", text) for at, text in enumerate(self.texts(name)))
         if not found or len(set(found)) != len(found):
             raise self.error(name, "is empty" if not found else "names a version twice")
