@@ -92,9 +92,7 @@ def _add_run(commands: _Commands) -> None:
     parser.add_argument("--cells-file", metavar="FILE", help="cells from this file instead of the ones shipped")
     _tiers(parser)
     parser.add_argument("--list", action="store_true", help="print the plan and run nothing")
-    parser.add_argument(
-        "--fail-on", default="", metavar="LIST", help="exit 1 if a cell is broken,conflict,…"
-    )
+    parser.add_argument("--fail-on", default="", metavar="LIST", help="exit 1 if a cell is broken,conflict,…")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--out", default="reports/out", metavar="DIR", help="where the report goes (default: %(default)s)"
