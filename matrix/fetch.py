@@ -301,6 +301,8 @@ def _explained(error: Exception) -> str:
     match reason:
         case urllib3.exceptions.NameResolutionError():
             return "The host's name cannot be resolved"
+        case urllib3.exceptions.NewConnectionError():
+            return f"No connection could be made ({str(reason).rpartition(': ')[2]})"
         case urllib3.exceptions.ConnectTimeoutError():
             return "No connection in time"
         case urllib3.exceptions.ReadTimeoutError():
@@ -309,11 +311,8 @@ def _explained(error: Exception) -> str:
             return f"The proxy refused ({reason.args[-1] if reason.args else reason})"
         case urllib3.exceptions.SSLError():
             return f"The connection is not trusted ({reason})"
-        case urllib3.exceptions.NewConnectionError():
-            return "The connection was refused"
-        case urllib3.exceptions.IncompleteRead():
-            return "The answer was cut off"
         case urllib3.exceptions.ProtocolError():
-            return "The connection broke off"
+            cut = any(isinstance(part, urllib3.exceptions.IncompleteRead) for part in (reason, *reason.args))
+            return "The answer was cut off" if cut else "The connection broke off"
         case _:
             return f"{type(reason).__name__}: {reason}"

@@ -75,7 +75,7 @@ def _headers(content: bytes) -> bytes:
         skipped = line.lower().startswith(b"description:") or (skipped and line[:1] in (b" ", b"\t"))
         if not skipped:
             lines.append(line)
-    return b"\n".join(lines) + b"\n"
+    return b"\n".join(lines).rstrip(b"\n") + b"\n"
 
 
 def parse_metadata(content: bytes, file: File) -> Metadata:

@@ -63,8 +63,7 @@ def python_fits(requires_python: str, python: str) -> bool:
         specifiers = SpecifierSet(requires_python)
     except InvalidSpecifier:
         return True
-    full = python if python.count(".") > 1 else f"{python}.0"
-    return specifiers.contains(full, prereleases=True)
+    return specifiers.contains(f"{python}.0", prereleases=True)
 
 
 def rank(file: File, platform: Platform) -> int | None:

@@ -16,7 +16,7 @@ _ENTRY = struct.Struct("<4s4xHH4xLLLHHH8xL")
 _LOCAL = struct.Struct("<4s22xHH")
 LOCAL_SIZE = _LOCAL.size
 _MAX32, _MAX16 = 0xFFFFFFFF, 0xFFFF
-_DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
+_DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 _ENCRYPTED = 0x1
 # The longest end of a zip: its end record with the longest comment, and the two zip64 records.
 _FARTHEST = _END_SIZE + 0xFFFF + 20 + 56
