@@ -72,6 +72,7 @@ class Finding:
         entry_points: the entry points that reach it, sorted.
         exception: the exception a user meets, e.g. `ImportError`; "" when none.
         guard: the condition or handler that stands around it, as source text; "".
+        default_path: whether an ordinary PPO run meets it whatever its configuration.
         certain: False where the static view is partial (dynamic code, a condition that cannot be decided).
         message: one line for people.
     """
@@ -87,6 +88,7 @@ class Finding:
     entry_points: tuple[str, ...] = ()
     exception: str = ""
     guard: str = ""
+    default_path: bool = False
     certain: bool = True
     message: str = ""
 

@@ -1,0 +1,167 @@
+"""What comes of each misfit: which entry points or features it breaks, what guards it, what degrades silently."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Final
+
+from matrix.finding import Effect, Finding, Kind, Site
+from matrix.surface.answer import Presence
+from matrix.surface.entrypoints import EntryPoint
+from matrix.surface.execution.reach import Reach, is_absence
+from matrix.surface.execution.run import Draft, Run
+from matrix.surface.wording import message
+
+_RANK: Final = {Effect.BREAKS_IMPORT: 0, Effect.BREAKS_FEATURE: 1, Effect.DEGRADES: 2, Effect.GUARDED: 3}
+_WARNING: Final = frozenset({"warning", "warn", "error", "exception", "print", "warn_once", "warning_once", "critical"})
+_MOVABLE: Final = frozenset(
+    {
+        Kind.MODULE_MISSING,
+        Kind.NAME_MISSING,
+        Kind.ATTRIBUTE_MISSING,
+        Kind.PATCH_TARGET_MISSING,
+        Kind.DOTTED_STRING_MISSING,
+    }
+)
+
+
+def classify(run: Run) -> tuple[Finding, ...]:
+    """Return the findings of a finished run, the worst first, one for each use that does not fit."""
+    reach = Reach(run)
+    best: dict[tuple[object, ...], Finding] = {}
+    for draft in (*run.drafts, *run.handled):
+        made = _finding(run, reach, draft)
+        key = (made.kind, made.symbol, made.used_at.path, made.used_at.line)
+        known = best.get(key)
+        if known is None or _order(made) < _order(known):
+            best[key] = made
+    return tuple(sorted(best.values(), key=_order))
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    where = finding.used_at
+    return (_RANK[finding.effect], not finding.certain, not finding.feature, where.path, where.line, finding.symbol)
+
+
+def _finding(run: Run, reach: Reach, draft: Draft) -> Finding:
+    path = draft.module.module.path
+    line = getattr(draft.node, "lineno", 0)
+    effect, entries, guard = _effect(run, reach, draft)
+    certain = draft.certain
+    feature = run.profile.feature(path, draft.scope)
+    if effect is Effect.BREAKS_IMPORT:
+        feature = next((entry.feature for entry in entries if entry.core), feature)
+    elif draft.kind is not Kind.PACKAGE_ABSENT and is_absence(run.failure(draft.module.name)):
+        # The module needs a package that this cell does not hold, so nothing in it was seen to run.
+        certain = False
+    moved = run.world.moved(draft.symbol) if draft.kind in _MOVABLE and run.world.covers(draft.symbol) else ()
+    return Finding(
+        kind=draft.kind,
+        effect=effect,
+        target=draft.target,
+        symbol=draft.symbol,
+        used_at=Site(path=path, line=line, scope=draft.scope),
+        found_at=_found_at(run, draft, moved),
+        moved_to=moved,
+        feature=feature,
+        entry_points=_names(entries),
+        exception=draft.exception if effect.is_break else "",
+        guard=guard,
+        default_path=effect is Effect.BREAKS_FEATURE and on_default_path(reach, draft),
+        certain=certain,
+        message=message(draft, effect, feature, moved, guard),
+    )
+
+
+def _names(entries: Iterable[EntryPoint]) -> tuple[str, ...]:
+    return tuple(sorted({name for entry in entries for name in (entry.name, *entry.needed_by)}))
+
+
+def _found_at(run: Run, draft: Draft, moved: tuple[str, ...]) -> Site | None:
+    if draft.ref is not None:
+        return run.world.site(draft.ref)
+    for dotted in moved[:1]:
+        module, _, name = dotted.rpartition(".")
+        answer = run.world.lookup(module, name) if module else None
+        if answer is not None and answer.presence is Presence.PRESENT and answer.ref is not None:
+            return run.world.site(answer.ref)
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------- effects
+def _effect(run: Run, reach: Reach, draft: Draft) -> tuple[Effect, tuple[EntryPoint, ...], str]:
+    """Return the effect, the entry points concerned and the guard's text."""
+    name = draft.module.name
+    if draft.handler is not None:
+        effect, guard = _handled(run, draft)
+        return effect, reach.reaching(name), guard
+    if draft.kind is Kind.PACKAGE_ABSENT:
+        return Effect.BREAKS_FEATURE, reach.reaching(name), ""
+    if draft.kind is Kind.GATE_WRONG:
+        if run.failure(name) is not None and not is_absence(run.failure(name)):
+            return Effect.BREAKS_IMPORT, reach.broken_by(name) or reach.reaching(name), ""
+        return Effect.DEGRADES, reach.reaching(name), ""
+    if not draft.exception:
+        return Effect.DEGRADES, reach.reaching(name), _conditions(reach, draft)
+    if not draft.at_import:
+        guard = _conditions(reach, draft)
+        if not reach.escapes(draft.function, draft.exception):
+            return Effect.GUARDED, reach.reaching(name), guard or "every caller handles it"
+        return Effect.BREAKS_FEATURE, reach.reaching(name), guard
+    broken = reach.broken_by(name)
+    if broken:
+        return Effect.BREAKS_IMPORT, broken, _conditions(reach, draft)
+    unguarded, guard = reach.importers(name)
+    if unguarded or not guard:
+        return Effect.BREAKS_FEATURE, reach.reaching(name), ""
+    return Effect.GUARDED, reach.reaching(name), guard
+
+
+def _conditions(reach: Reach, draft: Draft) -> str:
+    """Return the undecided conditions around a use, outermost first, with the one under which its function is called."""
+    texts = [guard.text for guard in draft.guards if not guard.decided]
+    called = reach.called_when(draft.function)
+    if called:
+        texts.insert(0, called)
+    return " and ".join(dict.fromkeys(texts))
+
+
+def on_default_path(reach: Reach, draft: Draft) -> bool:
+    """Return whether an ordinary run meets the use, whatever its configuration."""
+    undecided = any(not guard.decided for guard in draft.guards)
+    return draft.function is not None and id(draft.function) in reach.default and not undecided
+
+
+def _handled(run: Run, draft: Draft) -> tuple[Effect, str]:
+    handler = draft.handler
+    if isinstance(handler, ast.ExceptHandler):
+        guard = f"except {run.subject.text(handler.type)}" if handler.type is not None else "except"
+        body = handler.body
+        if draft.kind is Kind.PACKAGE_ABSENT:
+            return Effect.GUARDED, guard
+        if _only_warns(body):
+            return Effect.DEGRADES, guard
+        if draft.kind is Kind.PATCH_TARGET_MISSING and all(isinstance(item, ast.Pass) for item in body):
+            return Effect.DEGRADES, guard
+        return Effect.GUARDED, guard
+    if isinstance(handler, ast.With | ast.AsyncWith):
+        return Effect.GUARDED, f"with {run.subject.text(handler.items[0].context_expr)}"
+    return Effect.GUARDED, "try"
+
+
+def _only_warns(body: list[ast.stmt]) -> bool:
+    """Return whether a handler does nothing but say so: a log line, and no other way to the same end."""
+    says = False
+    for item in body:
+        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
+            function = item.value.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name not in _WARNING:
+                return False
+            says = True
+        elif isinstance(item, ast.Return) and (item.value is None or isinstance(item.value, ast.Constant)):
+            continue
+        elif not isinstance(item, ast.Pass | ast.Continue):
+            return False
+    return says

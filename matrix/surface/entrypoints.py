@@ -1,0 +1,148 @@
+"""What the data file `verl.toml` says of a verl release: entry points, features, assumptions, engine options."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import lru_cache
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from matrix.errors import DataError
+
+DATA = Path(__file__).with_name("verl.toml")
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPoint:
+    """A module where users or verl's own registries enter; `needed_by` are the entries that fail when this one does."""
+
+    name: str
+    module: str
+    feature: str
+    core: bool
+    needed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureRule:
+    """Which code belongs to a feature: compiled globs over the path and over the scope inside the file."""
+
+    name: str
+    paths: re.Pattern[str] | None
+    scopes: re.Pattern[str] | None
+
+    def matches(self, path: str, scope: str) -> bool:
+        """Return whether this rule claims the place."""
+        by_path = self.paths is None or self.paths.match(path) is not None
+        return by_path and (self.scopes is None or self.scopes.match(scope) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What is known of one verl release beside its code."""
+
+    entries: tuple[EntryPoint, ...]
+    features: tuple[FeatureRule, ...]
+    default_path: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = ()
+    calls: Mapping[str, bool] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
+    absent: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    forwards: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def feature(self, path: str, scope: str) -> str:
+        """Return the feature in whose code the place lies, "" when no rule claims it."""
+        return next((rule.name for rule in self.features if rule.matches(path, scope)), "")
+
+    def on_default_path(self, module: str, scope: str) -> bool:
+        """Return whether an ordinary run calls the function `scope` of `module`."""
+        return any(first.match(module) and second.match(scope) for first, second in self.default_path)
+
+
+def digest() -> str:
+    """Return `sha256:<hex>` of the data file: answers depend on it."""
+    return "sha256:" + hashlib.sha256(DATA.read_bytes()).hexdigest()
+
+
+def absent_packages() -> frozenset[str]:
+    """Return the import roots that no cell holds."""
+    return frozenset(load(Version("0")).absent)
+
+
+@lru_cache(maxsize=64)
+def load(version: Version, path: Path = DATA) -> Profile:
+    """Return the profile of the verl release `version`; raises DataError for a file that does not fit."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise DataError(path, "", str(error)) from error
+    if data.get("schema") != SCHEMA:
+        raise DataError(path, "schema", f"expected {SCHEMA}, found {data.get('schema')!r}")
+    entries = [_entry(path, index, item, version) for index, item in enumerate(data.get("entry", ()))]
+    assume, engine = data.get("assume", {}), data.get("engine", {})
+    return Profile(
+        entries=tuple(entry for entry in entries if entry is not None),
+        features=tuple(_feature(path, index, item) for index, item in enumerate(data.get("feature", ()))),
+        default_path=tuple(_place(path, item) for item in data.get("default_path", {}).get("functions", ())),
+        calls=dict(assume.get("calls", {})),
+        missing=frozenset(assume.get("missing", ())),
+        absent=dict(assume.get("absent", {})),
+        flags=tuple(engine.get("flags", ())),
+        forwards=dict(engine.get("forwards", {})),
+        environment=dict(engine.get("environment", {})),
+    )
+
+
+def _entry(path: Path, index: int, item: Mapping[str, object], version: Version) -> EntryPoint | None:
+    """Return the entry point, or None when its `verl` range does not hold this release."""
+    where = f"entry[{index}]"
+    for key, kind in (("name", str), ("module", str), ("feature", str), ("core", bool)):
+        if not isinstance(item.get(key), kind):
+            raise DataError(path, f"{where}.{key}", f"expected {kind.__name__}, found {item.get(key)!r}")
+    try:
+        ranges = SpecifierSet(str(item.get("verl", "")))
+    except InvalidSpecifier as error:
+        raise DataError(path, f"{where}.verl", str(error)) from error
+    if not ranges.contains(version, prereleases=True):
+        return None
+    needed = item.get("needed_by", ())
+    if not isinstance(needed, list | tuple):
+        raise DataError(path, f"{where}.needed_by", f"expected a list of names, found {needed!r}")
+    return EntryPoint(
+        name=str(item["name"]),
+        module=str(item["module"]),
+        feature=str(item["feature"]),
+        core=bool(item["core"]),
+        needed_by=tuple(str(name) for name in needed),
+    )
+
+
+def _feature(path: Path, index: int, item: Mapping[str, object]) -> FeatureRule:
+    if not isinstance(item.get("name"), str):
+        raise DataError(path, f"feature[{index}].name", f"expected a name, found {item.get('name')!r}")
+    if "paths" not in item and "scopes" not in item:
+        raise DataError(path, f"feature[{index}]", "needs `paths` or `scopes`")
+    paths, scopes = (_globs(item[key]) if key in item else None for key in ("paths", "scopes"))
+    return FeatureRule(name=str(item["name"]), paths=paths, scopes=scopes)
+
+
+def _globs(value: object) -> re.Pattern[str]:
+    """Return one pattern that matches what any of the globs does."""
+    globs = value if isinstance(value, list) else [value]
+    return re.compile("|".join(translate(str(glob)) for glob in globs))
+
+
+def _place(path: Path, item: object) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    module, colon, scope = str(item).partition(":")
+    if not colon:
+        raise DataError(path, "default_path.functions", f"expected `module:scope`, found {item!r}")
+    return re.compile(translate(module)), re.compile(translate(scope))

@@ -1,0 +1,249 @@
+"""Calls: whether the target can be called so, and what the call gives."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from matrix.finding import Kind
+from matrix.surface.answer import Ref, Signature
+from matrix.surface.execution import engine
+from matrix.surface.execution.imports import from_answer
+from matrix.surface.execution.known import known_call
+from matrix.surface.execution.run import MAX_DEPTH, Raised, Returned, Run
+from matrix.surface.execution.syntax import is_inlinable
+from matrix.surface.execution.values import (
+    UNKNOWN,
+    ClassValue,
+    DictValue,
+    Env,
+    FunctionValue,
+    InstanceValue,
+    MethodValue,
+    Names,
+    PartialValue,
+    RefValue,
+    SelfValue,
+    Value,
+)
+
+
+@dataclass(slots=True)
+class Arguments:
+    """The arguments of a call: what is given by position and by name, and whether there may be more."""
+
+    positional: list[Value]
+    keywords: dict[str, Value]
+    more_positional: bool = False
+    more_keywords: bool = False
+
+
+def call(run: Run, node: ast.expr, env: Env) -> Value:
+    """Return the value of a call; one that the target does not accept is reported."""
+    assert isinstance(node, ast.Call)
+    function = run.evaluate(node.func, env)
+    arguments = _arguments(run, node, env)
+    if isinstance(function, RefValue):
+        return call_target(run, function, arguments, node)
+    if isinstance(function, FunctionValue):
+        return _call_own(run, function, arguments, node)
+    if isinstance(function, ClassValue):
+        return _make(run, function, arguments, node)
+    if isinstance(function, PartialValue):
+        return _call_partial(run, function, arguments, node)
+    value = known_call(run, function, node, arguments.positional, arguments.keywords, env)
+    if isinstance(function, MethodValue) and isinstance(function.owner, DictValue):
+        return _dict_method(run, function.owner, function.name, arguments, value)
+    return value
+
+
+def _arguments(run: Run, node: ast.Call, env: Env) -> Arguments:
+    made = Arguments([], {})
+    for argument in node.args:
+        value = run.evaluate(argument, env)
+        if isinstance(argument, ast.Starred):
+            if isinstance(value, tuple) and not made.more_positional:
+                made.positional.extend(value)
+            else:
+                made.more_positional = True
+        else:
+            made.positional.append(value)
+    for keyword in node.keywords:
+        value = run.evaluate(keyword.value, env)
+        if keyword.arg is not None:
+            made.keywords[keyword.arg] = value
+        elif isinstance(value, DictValue):
+            made.keywords.update(value.items)
+            made.more_keywords = made.more_keywords or not value.complete
+        else:
+            made.more_keywords = True
+    return made
+
+
+# ---------------------------------------------------------------------------------------------------- the target
+def call_target(run: Run, function: RefValue, arguments: Arguments, node: ast.Call) -> Value:
+    """Check a call of something in the target and return what it gives."""
+    value = known_call(run, function, node, arguments.positional, arguments.keywords, ())
+    if value is not UNKNOWN:
+        return value
+    if function.ref.kind not in ("function", "class", "method"):
+        return UNKNOWN
+    check_call(run, function, arguments, node)
+    if function.ref.kind == "class":
+        return InstanceValue(function.ref)
+    return from_answer(run, run.world.returns(function.ref))
+
+
+def check_call(run: Run, function: RefValue, arguments: Arguments, node: ast.AST) -> None:
+    """Report the keywords, positions and missing arguments that the target's signature does not allow."""
+    ref = function.ref
+    signature = run.world.signature(ref, bound=function.bound or ref.kind != "method")
+    if signature is None:
+        return
+    if signature.var_keyword and ref.dotted in run.profile.forwards:
+        _check_forwarded(run, ref, signature, arguments, node)
+    accepted = {*signature.positional[signature.positional_only :], *signature.keyword_only}
+    if not signature.var_keyword:
+        for name in arguments.keywords:
+            if name not in accepted:
+                _misfit(run, Kind.KEYWORD_REMOVED, f"{ref.dotted}({name}=)", node, signature, ref, "")
+    given = len(arguments.positional)
+    if not arguments.more_positional and not signature.var_positional and given > len(signature.positional):
+        detail = f"takes {len(signature.positional)} positional arguments, {given} are given"
+        _misfit(run, Kind.POSITIONAL_EXCESS, f"{ref.dotted}()", node, signature, ref, detail)
+    if arguments.more_positional or arguments.more_keywords:
+        return
+    present = {*arguments.keywords, *signature.positional[:given]}
+    for name in (*signature.positional, *sorted(signature.keyword_only)):
+        if name in signature.required and name not in present:
+            _misfit(
+                run, Kind.ARGUMENT_REQUIRED, f"{ref.dotted}({name}=)", node, signature, ref, f"`{name}` has no default"
+            )
+
+
+def _misfit(run: Run, kind: Kind, symbol: str, node: ast.AST, signature: Signature, ref: Ref, detail: str) -> None:
+    run.report(kind, symbol, node, "TypeError", certain=signature.certain, ref=ref, detail=detail)
+
+
+def _check_forwarded(run: Run, ref: Ref, signature: Signature, arguments: Arguments, node: ast.AST) -> None:
+    """Check the keywords that a callable hands on to another one (`LLM(**kwargs)` to `EngineArgs`)."""
+    target = run.profile.forwards[ref.dotted]
+    module, _, name = target.rpartition(".")
+    answer = run.world.lookup(module, name)
+    final = run.world.signature(answer.ref) if answer.ref is not None else None
+    if final is None or final.var_keyword:
+        return
+    own = {*signature.positional, *signature.keyword_only}
+    for key in arguments.keywords:
+        if key not in own and key not in final.positional and key not in final.keyword_only:
+            detail = f"{ref.dotted} hands `{key}` on to {target}, which does not take it"
+            run.report(
+                Kind.ENGINE_KEY_UNKNOWN,
+                f"{target}.{key}",
+                node,
+                "TypeError",
+                certain=final.certain,
+                ref=answer.ref,
+                detail=detail,
+            )
+
+
+def _call_partial(run: Run, function: PartialValue, arguments: Arguments, node: ast.Call) -> Value:
+    inner = function.function
+    merged = Arguments(
+        [UNKNOWN] * function.positional + arguments.positional,
+        {**dict.fromkeys(function.keywords, UNKNOWN), **arguments.keywords},
+        arguments.more_positional,
+        arguments.more_keywords,
+    )
+    return call_target(run, inner, merged, node) if isinstance(inner, RefValue) else UNKNOWN
+
+
+# --------------------------------------------------------------------------------------------------- the subject
+def _call_own(run: Run, function: FunctionValue, arguments: Arguments, node: ast.Call) -> Value:
+    """Follow a call of one of the subject's functions: for its effects at import time, else for its value."""
+    if not run.quiet:
+        engine.check_call(run, function, node, arguments.positional, arguments.keywords)
+    if not function.plain or run.depth >= MAX_DEPTH or function.owner is not None:
+        return UNKNOWN
+    fixed = run.profile.calls.get(f"{function.module.name}.{function.node.name}")
+    if fixed is not None:
+        return fixed
+    quiet = not run.at_import or run.quiet > 0
+    inlinable = run.inlinable.get(id(function.node))
+    if inlinable is None:
+        inlinable = run.inlinable[id(function.node)] = is_inlinable(function.node)
+    if isinstance(function.node, ast.AsyncFunctionDef) or (quiet and not inlinable):
+        return UNKNOWN
+    local = _passed(function, arguments)
+    try:
+        flow = run.follow(function, local, quiet=quiet)
+    except Raised as raised:
+        if run.is_caught(raised.exception):
+            raise
+        if raised.draft is not None and not quiet:
+            run.record(raised.draft)
+        return UNKNOWN
+    except RecursionError:
+        return UNKNOWN
+    if isinstance(flow, Returned):
+        return flow.value
+    return None if flow is None else UNKNOWN
+
+
+def _passed(function: FunctionValue, arguments: Arguments) -> Names:
+    """Return the parameters of a function as this call sets them."""
+    node = function.node.args
+    names = [argument.arg for argument in (*node.posonlyargs, *node.args)]
+    local: Names = dict.fromkeys(names, UNKNOWN)
+    for name, default in zip(reversed(names), reversed(node.defaults), strict=False):
+        local[name] = default.value if isinstance(default, ast.Constant) else UNKNOWN
+    for argument, value in zip(node.kwonlyargs, node.kw_defaults, strict=True):
+        local[argument.arg] = value.value if isinstance(value, ast.Constant) else UNKNOWN
+    if arguments.more_positional or arguments.more_keywords:
+        local = dict.fromkeys(local, UNKNOWN)
+    local.update(zip(names, arguments.positional, strict=False))
+    local.update((name, value) for name, value in arguments.keywords.items() if name in local)
+    for extra in (node.vararg, node.kwarg):
+        if extra is not None:
+            local[extra.arg] = UNKNOWN
+    return local
+
+
+def _make(run: Run, cls: ClassValue, arguments: Arguments, node: ast.Call) -> Value:
+    """Return an instance of one of the subject's classes; a constructor inherited from the target is checked."""
+    for item in cls.lineage():
+        for name in ("__init__", "__new__", "__post_init__"):
+            made = item.body.get(name)
+            if isinstance(made, FunctionValue):
+                run.touch(made)
+        if "__init__" in item.body or "__new__" in item.body:
+            return SelfValue(cls)
+    return SelfValue(cls)
+
+
+def _dict_method(run: Run, owner: DictValue, name: str, arguments: Arguments, value: Value) -> Value:
+    """Return what a method of a known dict gives, and let it change the dict."""
+    guard = next((guard for guard in reversed(run.guards) if not guard.decided), None)
+    if name == "update":
+        given = arguments.positional[0] if arguments.positional else DictValue()
+        changed = given if isinstance(given, DictValue) else DictValue(complete=False)
+        changed.items.update(arguments.keywords)
+        owner.absorb(changed)
+        if guard is not None:
+            owner.guards.update((key, guard) for key in changed.items if key not in owner.guards)
+        return None
+    first = arguments.positional[0] if arguments.positional else UNKNOWN
+    if name in ("get", "pop", "setdefault") and isinstance(first, str):
+        default = arguments.positional[1] if len(arguments.positional) > 1 else None
+        found = owner.items.get(first, default if owner.complete else UNKNOWN)
+        if name == "pop" and guard is None:
+            owner.items.pop(first, None)
+        if name == "setdefault" and first not in owner.items:
+            owner.items[first] = default
+        return found
+    if name == "copy":
+        made = DictValue(complete=owner.complete)
+        made.absorb(owner)
+        return made
+    return value

@@ -1,0 +1,103 @@
+"""Options that verl sets on engines: command-line flags built from a dict, and environment variables."""
+
+from __future__ import annotations
+
+import ast
+
+from matrix.finding import Kind
+from matrix.surface.answer import Presence
+from matrix.surface.execution.run import Run
+from matrix.surface.execution.syntax import flag_parameters, makes_flags
+from matrix.surface.execution.values import DictValue, FunctionValue, Value
+
+# Keys of `vllm serve` itself that are no field of an argument class.
+_SERVE_KEYS = frozenset({"config", "headless", "api_server_count", "model", "model_tag"})
+
+
+def check_environment(run: Run, name: str, node: ast.AST) -> None:
+    """Report a variable set for the engine that this release of the engine does not read."""
+    for prefix, module in run.profile.environment.items():
+        if not name.startswith(prefix) or not run.world.covers(module):
+            continue
+        if run.world.lookup(module, name).presence is Presence.MISSING:
+            run.report(
+                Kind.ENGINE_KEY_UNKNOWN,
+                f"{module}.{name}",
+                node,
+                "",
+                detail=f"the environment variable {name} is set, and {module} does not know it",
+            )
+
+
+def check_call(
+    run: Run, function: FunctionValue, node: ast.Call, args: list[Value], keywords: dict[str, Value]
+) -> None:
+    """Check the dicts handed to a function of the subject that turns their keys into flags of the engine."""
+    names = flag_names(run, function)
+    if not names:
+        return
+    arguments = function.node.args
+    for name, value in zip([arg.arg for arg in arguments.args], args, strict=False):
+        if name in names and isinstance(value, DictValue):
+            check_flags(run, value, node)
+    for name, value in keywords.items():
+        if name in names and isinstance(value, DictValue):
+            check_flags(run, value, node)
+
+
+def flag_names(run: Run, function: FunctionValue) -> frozenset[str]:
+    """Return the parameters whose keys become flags, found once per run."""
+    key = id(function.node)
+    found = run.flag_parameters.get(key)
+    if found is None:
+        found = run.flag_parameters[key] = flag_parameters(function.node)
+    return found
+
+
+def check_flag_loop(run: Run, node: ast.For | ast.AsyncFor, options: DictValue) -> None:
+    """Check the dict that a loop turns into flags on the spot (verl 0.6)."""
+    if isinstance(node, ast.For) and makes_flags(node):
+        check_flags(run, options, node)
+
+
+def check_flags(run: Run, options: DictValue, node: ast.AST) -> None:
+    """Report the keys of `options` that the engine's command line does not take."""
+    known = accepted_flags(run)
+    if known is None:
+        return
+    for key, value in options.items.items():
+        # verl leaves out what is None.
+        if value is None or key.replace("-", "_") in known:
+            continue
+        guard = options.guards.get(key)
+        where = options.nodes.get(key, node)
+        depth = len(run.guards)
+        if guard is not None:
+            run.push(guard)
+        run.report(
+            Kind.ENGINE_KEY_UNKNOWN,
+            f"{run.profile.flags[0]}.{key}",
+            where,
+            "SystemExit",
+            detail=f"`--{key}` is no option of this engine: its command line ends with 'unrecognized arguments'",
+        )
+        run.unwind(depth)
+
+
+def accepted_flags(run: Run) -> frozenset[str] | None:
+    """Return the option names that the engine takes, None when they cannot be read."""
+    names: set[str] = set(_SERVE_KEYS)
+    for dotted in run.profile.flags:
+        module, _, name = dotted.rpartition(".")
+        if not run.world.covers(module):
+            return None
+        answer = run.world.lookup(module, name)
+        if answer.presence is not Presence.PRESENT or answer.ref is None or answer.ref.kind != "class":
+            if dotted == run.profile.flags[0]:
+                return None
+            continue
+        signature = run.world.signature(answer.ref)
+        if signature is None or (not signature.positional and not signature.keyword_only):
+            return None
+        names.update(signature.positional, signature.keyword_only)
+    return frozenset(names)

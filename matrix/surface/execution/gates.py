@@ -1,0 +1,285 @@
+"""Gates: conditions over versions and over what is installed, and what follows for the branches behind them."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from packaging.version import InvalidVersion, Version
+
+from matrix.finding import Kind
+from matrix.surface.answer import Presence
+from matrix.surface.execution.run import Flow, Guard, Jump, Raised, Returned, Run
+from matrix.surface.execution.values import (
+    STRUCTURED,
+    UNKNOWN,
+    BuiltinValue,
+    ClassValue,
+    DictValue,
+    Env,
+    ExternalValue,
+    FunctionValue,
+    ListValue,
+    ModuleValue,
+    Names,
+    RefValue,
+    SelfValue,
+    SignatureValue,
+    TypeCheckingValue,
+    Value,
+    VersionText,
+    VersionValue,
+    is_constant,
+)
+
+_ORDER: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], object]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_THINGS: Final = (ModuleValue, FunctionValue, ClassValue, RefValue, BuiltinValue, SelfValue, VersionValue)
+
+
+def truth(value: Value) -> bool | None:
+    """Return whether a value is true, None when that is not known."""
+    if isinstance(value, TypeCheckingValue):
+        return False
+    if isinstance(value, ModuleValue | FunctionValue | ClassValue | VersionValue):
+        return True
+    if isinstance(value, RefValue):
+        return True if value.ref.kind in ("class", "function", "method", "module") else None
+    if isinstance(value, DictValue | ListValue):
+        # Code elsewhere may have added to it, hardly ever emptied it.
+        return True if (value.items if isinstance(value, DictValue) else value) else None
+    if value is UNKNOWN or isinstance(value, STRUCTURED):
+        return None
+    return bool(value)
+
+
+def branch(run: Run, node: ast.If, env: Env) -> Flow:
+    """Execute an `if`: the branch that runs, or both and their join when it cannot be decided."""
+    reads = run.version_reads
+    held = truth(run.evaluate(node.test, env))
+    condition = run.condition(node.test)
+    versioned = run.version_reads > reads or condition.versioned
+    if held is not None:
+        body = node.body if held else node.orelse
+        if not body:
+            # What follows is reached because the condition failed; a refusal there must still know of it.
+            return None
+        depth = len(run.guards)
+        run.push(Guard(condition, held, decided=True, versioned=versioned))
+        try:
+            return run.execute(body, env)
+        finally:
+            run.unwind(depth)
+    if run.quiet:
+        # Followed for its value only: beyond an undecided condition there is none.
+        return Returned(UNKNOWN)
+    return _both(run, node, env, versioned=versioned)
+
+
+def _both(run: Run, node: ast.If, env: Env, *, versioned: bool) -> Flow:
+    condition = run.condition(node.test)
+    doubtful = run.at_import or condition.environmental or versioned
+    known = run.known_attributes
+    run.known_attributes = known | set(condition.hasattrs)
+    first = Guard(condition, taken=True, decided=False, versioned=versioned, doubtful=doubtful)
+    before = dict(env[0])
+    flow = speculate(run, node.body, env, first)
+    run.known_attributes = known
+    after = dict(env[0])
+    restore(env[0], before)
+    second = Guard(condition, taken=False, decided=False, versioned=versioned, doubtful=doubtful)
+    other = speculate(run, node.orelse, env, second)
+    if flow is not None and other is not None:
+        return _merge(flow, other)
+    if flow is not None:
+        # Only the other branch goes on, so what follows depends on the condition.
+        run.push(second)
+        return None
+    if other is not None:
+        restore(env[0], after)
+        run.push(first)
+        return None
+    join(env[0], after)
+    return None
+
+
+def speculate(run: Run, body: list[ast.stmt], env: Env, guard: Guard) -> Flow:
+    """Execute a branch that may or may not run; what it raises ends the branch and is noted, not believed."""
+    if not body:
+        return None
+    depth = len(run.guards)
+    run.push(guard)
+    try:
+        return run.execute(body, env)
+    except Raised as raised:
+        if raised.draft is not None and not run.quiet:
+            frame = next((frame for frame in reversed(run.frames)), None)
+            raised.draft.handler = frame.node if frame is not None else None
+            run.handled.append(raised.draft)
+        return Jump.ENDED
+    finally:
+        run.unwind(depth)
+
+
+def _merge(first: Flow, second: Flow) -> Flow:
+    """Return how a block ended of which both branches ended."""
+    if isinstance(first, Returned) and isinstance(second, Returned):
+        return Returned(joined(first.value, second.value))
+    if isinstance(first, Returned):
+        return first if second is Jump.ENDED else second
+    return second if first is Jump.ENDED else first
+
+
+def restore(names: Names, state: Names) -> None:
+    """Give a namespace the content it had, keeping its identity (functions close over it)."""
+    names.clear()
+    names.update(state)
+
+
+def join(names: Names, other: Names) -> None:
+    """Make a namespace hold what is known whichever of two branches ran."""
+    for name, value in other.items():
+        if name not in names:
+            names[name] = value
+        elif names[name] is not value:
+            names[name] = joined(names[name], value)
+
+
+def joined(first: Value, second: Value) -> Value:
+    """Return what is known of a value that is one of two.
+
+    A definition or version that only one branch knows survives the other's not knowing: the unknown is mostly the same
+    thing seen less well.
+    """
+    if first is second:
+        return first
+    for known, other in ((first, second), (second, first)):
+        if other is UNKNOWN:
+            keep = isinstance(known, STRUCTURED) or isinstance(known, VersionText | VersionValue)
+            return known if keep else UNKNOWN
+    if isinstance(first, DictValue) and isinstance(second, DictValue):
+        both = DictValue(dict(first.items), complete=first.complete and second.complete)
+        both.nodes.update(first.nodes)
+        both.absorb(second)
+        return both
+    return first if type(first) is type(second) and first == second else UNKNOWN
+
+
+# ------------------------------------------------------------------------------------------------------- comparing
+def compare(run: Run, node: ast.expr, env: Env) -> Value:
+    """Return the value of a comparison, recording one of versions as text where the text misleads."""
+    assert isinstance(node, ast.Compare)
+    left = run.evaluate(node.left, env)
+    result: Value = True
+    for operation, operand in zip(node.ops, node.comparators, strict=True):
+        right = run.evaluate(operand, env)
+        outcome = _compare(run, node, left, type(operation), right)
+        if outcome is None:
+            result = UNKNOWN
+        elif not outcome:
+            return False
+        left = right
+    return result
+
+
+def _compare(run: Run, node: ast.Compare, left: Value, operation: type[ast.cmpop], right: Value) -> bool | None:
+    _note_version(run, left, right)
+    if operation in (ast.Is, ast.IsNot):
+        same = _identical(left, right)
+        return same if same is None or operation is ast.Is else not same
+    if operation in (ast.In, ast.NotIn):
+        inside = _contains(run, left, right)
+        return inside if inside is None or operation is ast.In else not inside
+    if isinstance(left, VersionValue) and isinstance(right, VersionValue):
+        return bool(_ORDER[operation](left.version, right.version))
+    if isinstance(left, VersionText) or isinstance(right, VersionText):
+        _check_text(run, node, left, operation, right)
+    if left is UNKNOWN or right is UNKNOWN or isinstance(left, STRUCTURED) or isinstance(right, STRUCTURED):
+        return None
+    if not is_constant(left) or not is_constant(right) or isinstance(left, VersionValue | TypeCheckingValue):
+        return None
+    try:
+        return bool(_ORDER[operation](left, right))
+    except TypeError:
+        return None
+
+
+def _note_version(run: Run, left: Value, right: Value) -> None:
+    for value in (left, right):
+        if isinstance(value, VersionText) or (isinstance(value, VersionValue) and value.root):
+            run.version_reads += 1
+
+
+def _identical(left: Value, right: Value) -> bool | None:
+    if right is None or left is None:
+        other = left if right is None else right
+        if other is None:
+            return True
+        return (
+            False
+            if isinstance(other, _THINGS) or (other is not UNKNOWN and not isinstance(other, STRUCTURED))
+            else None
+        )
+    if isinstance(left, bool) and isinstance(right, bool):
+        return left is right
+    return None
+
+
+def _contains(run: Run, left: Value, right: Value) -> bool | None:
+    if isinstance(right, ExternalValue) and right.dotted == "os.environ":
+        return False
+    if isinstance(right, SignatureValue) and isinstance(left, str):
+        signature = run.world.signature(right.ref)
+        if signature is None or not signature.certain:
+            return None
+        return left in signature.positional or left in signature.keyword_only
+    if isinstance(right, DictValue) and isinstance(left, str):
+        return True if left in right.items else (False if right.complete else None)
+    if isinstance(left, VersionValue) and isinstance(right, tuple):
+        if all(isinstance(item, VersionValue) for item in right):
+            return any(isinstance(item, VersionValue) and item.version == left.version for item in right)
+        return None
+    if left is UNKNOWN or isinstance(left, STRUCTURED) or not is_constant(right):
+        return None
+    if isinstance(right, tuple):
+        return left in right
+    return left in right if isinstance(left, str) and isinstance(right, str) else None
+
+
+def _check_text(run: Run, node: ast.Compare, left: Value, operation: type[ast.cmpop], right: Value) -> None:
+    """Record a version that is compared as text where comparing it as a version says otherwise."""
+    if operation not in (ast.Lt, ast.LtE, ast.Gt, ast.GtE) or not isinstance(left, str) or not isinstance(right, str):
+        return
+    try:
+        meant = bool(_ORDER[operation](Version(left), Version(right)))
+    except InvalidVersion:
+        return
+    said = bool(_ORDER[operation](left, right))
+    if said is meant:
+        return
+    root = next(value.root for value in (left, right) if isinstance(value, VersionText))
+    text = run.subject.text(node)
+    run.report(
+        Kind.GATE_WRONG,
+        f"{root}=={run.versions[root]}",
+        node,
+        "",
+        target="verl",
+        detail=f"`{text}` compares versions as text: it is {said} for {root} {run.versions[root]}, as versions "
+        f"it would be {meant}",
+    )
+
+
+def presence_truth(presence: Presence, *, exact: bool = True) -> Value:
+    """Return what `hasattr` gives for an answer's presence."""
+    if presence is Presence.PRESENT:
+        return True
+    return False if presence is Presence.MISSING and exact else UNKNOWN

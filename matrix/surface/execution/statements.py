@@ -1,0 +1,472 @@
+"""Statements: what executing each kind does to the namespaces, and how blocks end."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Final
+
+from matrix.finding import Kind
+from matrix.surface.execution import engine, gates, overrides
+from matrix.surface.execution.assignment import bind
+from matrix.surface.execution.imports import import_from, import_statement
+from matrix.surface.execution.run import Executor, Flow, Frame, Guard, Jump, Raised, Returned, Run, catches
+from matrix.surface.execution.values import (
+    UNKNOWN,
+    ClassValue,
+    DictItemsValue,
+    DictValue,
+    Env,
+    FunctionValue,
+    InstanceValue,
+    Names,
+    RefValue,
+    SelfValue,
+    Value,
+    VersionValue,
+)
+
+_UNROLLED: Final = 32
+_PLAIN_DECORATORS: Final = ("staticmethod", "classmethod", "cache", "lru_cache", "cached_property", "wraps", "override")
+
+
+# -------------------------------------------------------------------------------------------------- definitions
+def define_function(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute a `def`: decorators, defaults and annotations now, the body later."""
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    assert run.current is not None
+    for decorator in node.decorator_list:
+        run.evaluate(decorator, env)
+    for default in (*node.args.defaults, *node.args.kw_defaults):
+        if default is not None:
+            run.evaluate(default, env)
+    if not run.current.module.facts.future_annotations:
+        for annotation in _annotations(node):
+            run.evaluate(annotation, env)
+    owner = run.classes[-1] if run.classes and env[0] is run.classes[-1].body else None
+    names = [_last(decorator) for decorator in node.decorator_list]
+    made = FunctionValue(
+        node=node,
+        module=run.current,
+        env=env if owner is None else env[1:],
+        owner=owner,
+        scope=".".join((*run.scope, node.name)),
+        plain=all(name in _PLAIN_DECORATORS for name in names),
+        registered=any(name not in _PLAIN_DECORATORS for name in names) and owner is None,
+    )
+    env[0][node.name] = made
+    if run.quiet:
+        return None
+    if run.at_import and run.function is None:
+        run.current.functions.append(made)
+    else:
+        _run_nested(run, made)
+    return None
+
+
+def _annotations(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
+    arguments = node.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    found = [argument.annotation for argument in every if argument is not None and argument.annotation is not None]
+    return [*found, node.returns] if node.returns is not None else found
+
+
+def _last(node: ast.expr) -> str:
+    """Return the last part of a decorator's name."""
+    if isinstance(node, ast.Call):
+        return _last(node.func)
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _run_nested(run: Run, function: FunctionValue) -> None:
+    """Execute a function defined inside a function, on the spot: what it closes over is known here."""
+    saved = run.frames, run.scope, run.at_import
+    run.frames, run.scope, run.at_import = [], (*run.scope, function.node.name), False
+    depth = len(run.guards)
+    try:
+        run.execute(function.node.body, (parameters(run, function), *function.env))
+    except Raised as raised:
+        if raised.draft is not None:
+            run.record(raised.draft)
+    finally:
+        run.unwind(depth)
+        run.frames, run.scope, run.at_import = saved
+
+
+def parameters(run: Run, function: FunctionValue) -> Names:
+    """Return the parameters of a function of whose caller nothing is known: what their annotations tell."""
+    arguments = function.node.args
+    names: Names = {}
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    for argument in every:
+        value = annotated(run, argument.annotation, function.env)
+        root = argument.arg.strip("_").removesuffix("_version").removesuffix("_ver")
+        if value is UNKNOWN and root != argument.arg.strip("_") and root in run.versions:
+            # A version handed down as an argument: `vllm_version` means the installed one.
+            value = VersionValue(run.versions[root], root)
+        names[argument.arg] = value
+    static = any(_last(decorator) == "staticmethod" for decorator in function.node.decorator_list)
+    if function.owner is not None and arguments.args and not static:
+        names[arguments.args[0].arg] = SelfValue(function.owner)
+    for extra in (arguments.vararg, arguments.kwarg):
+        if extra is not None:
+            names[extra.arg] = UNKNOWN
+    return names
+
+
+def annotated(run: Run, annotation: ast.expr | None, env: Env) -> Value:
+    """Return what an annotation tells of a value: an instance of a target class, or of a subclass of it."""
+    node = annotation
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            node = ast.parse(node.value, mode="eval").body
+        except SyntaxError:
+            return UNKNOWN
+    if isinstance(node, ast.BinOp):
+        node = node.left
+    if isinstance(node, ast.Subscript) and _last(node.value) == "Optional":
+        node = node.slice
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return UNKNOWN
+    run.quiet += 1
+    try:
+        value = run.evaluate(node, env)
+    except Raised:
+        return UNKNOWN
+    finally:
+        run.quiet -= 1
+    if isinstance(value, RefValue) and value.ref.kind == "class":
+        return InstanceValue(value.ref, exact=False)
+    return SelfValue(value) if isinstance(value, ClassValue) else UNKNOWN
+
+
+def define_class(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute a `class`: bases, keywords, decorators and body; then compare its methods with the bases' ones."""
+    assert isinstance(node, ast.ClassDef)
+    assert run.current is not None
+    for decorator in node.decorator_list:
+        run.evaluate(decorator, env)
+    bases = tuple(run.evaluate(base, env) for base in node.bases)
+    for keyword in node.keywords:
+        run.evaluate(keyword.value, env)
+    made = ClassValue(node, run.current, bases, registered=bool(node.decorator_list))
+    scope = run.scope
+    run.classes.append(made)
+    run.scope = (*scope, node.name)
+    try:
+        run.execute(node.body, (made.body, *env))
+    finally:
+        run.classes.pop()
+        run.scope = scope
+    env[0][node.name] = made
+    if not run.quiet:
+        overrides.check_class(run, made)
+    return None
+
+
+# ------------------------------------------------------------------------------------------------- assignments
+def assign(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute `a = b = value`."""
+    assert isinstance(node, ast.Assign)
+    value = run.evaluate(node.value, env)
+    for target in node.targets:
+        bind(run, target, value, env)
+    return None
+
+
+def assign_annotated(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute `a: T = value`; the annotation is evaluated where Python would."""
+    assert isinstance(node, ast.AnnAssign)
+    assert run.current is not None
+    if run.at_import and run.function is None and not run.current.module.facts.future_annotations:
+        run.evaluate(node.annotation, env)
+    if node.value is None and run.function is None:
+        return None
+    value = run.evaluate(node.value, env) if node.value is not None else UNKNOWN
+    bind(run, node.target, value if value is not UNKNOWN else annotated(run, node.annotation, env), env)
+    return None
+
+
+def assign_augmented(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute `a += value`: what results is known for strings and tuples only."""
+    assert isinstance(node, ast.AugAssign)
+    added = run.evaluate(node.value, env)
+    before = run.evaluate(node.target, env) if isinstance(node.target, ast.Name) else UNKNOWN
+    value: Value = UNKNOWN
+    if isinstance(node.op, ast.Add) and isinstance(before, tuple) and isinstance(added, tuple):
+        value = before + added
+    if isinstance(node.op, ast.BitOr) and isinstance(before, DictValue) and isinstance(added, DictValue):
+        before.absorb(added)
+        value = before
+    if isinstance(node.target, ast.Name):
+        bind(run, node.target, value, env)
+    return None
+
+
+def expression(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute an expression for what it does."""
+    assert isinstance(node, ast.Expr)
+    if not isinstance(node.value, ast.Constant):
+        run.evaluate(node.value, env)
+    return None
+
+
+# -------------------------------------------------------------------------------------------------------- flow
+def conditional(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute an `if`."""
+    assert isinstance(node, ast.If)
+    return gates.branch(run, node, env)
+
+
+def loop_over(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute a `for`: once with nothing known of the item, or item by item over known strings and definitions."""
+    assert isinstance(node, ast.For | ast.AsyncFor)
+    iterated = run.evaluate(node.iter, env)
+    items = _telling_items(iterated)
+    before = dict(env[0])
+    for item in items if items is not None else (UNKNOWN,):
+        bind(run, node.target, item, env)
+        flow = run.execute(node.body, env)
+        if flow is not None and flow is not Jump.LOOP:
+            if items is not None and isinstance(flow, Returned) and not run.undecided:
+                return flow
+            break
+    gates.join(env[0], before)
+    if not run.quiet and isinstance(iterated, DictItemsValue):
+        engine.check_flag_loop(run, node, iterated.owner)
+    return run.execute(node.orelse, env) if node.orelse else None
+
+
+def _telling_items(iterated: Value) -> tuple[Value, ...] | None:
+    """Return the items of a short known sequence worth going through one by one, else None."""
+    if not isinstance(iterated, tuple) or not 0 < len(iterated) <= _UNROLLED:
+        return None
+    flat = [part for item in iterated for part in (item if isinstance(item, tuple) else (item,))]
+    return iterated if any(isinstance(part, str | FunctionValue | RefValue | ClassValue) for part in flat) else None
+
+
+def loop_while(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute a `while` once."""
+    assert isinstance(node, ast.While)
+    run.evaluate(node.test, env)
+    before = dict(env[0])
+    flow = run.execute(node.body, env)
+    gates.join(env[0], before)
+    endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
+    return flow if endless and isinstance(flow, Returned) else None
+
+
+def give_back(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute `return`."""
+    assert isinstance(node, ast.Return)
+    return Returned(run.evaluate(node.value, env) if node.value is not None else None)
+
+
+def jump(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute `break` and `continue`."""
+    return Jump.LOOP
+
+
+def choose(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute a `match`: every case may be the one."""
+    assert isinstance(node, ast.Match)
+    run.evaluate(node.subject, env)
+    for case in node.cases:
+        guard = Guard(run.condition(node.subject), taken=True, decided=False, doubtful=run.at_import)
+        before = dict(env[0])
+        gates.speculate(run, case.body, env, guard)
+        gates.join(env[0], before)
+    return None
+
+
+def insist(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute `assert`: one about a version that is sure to fail is a refusal."""
+    assert isinstance(node, ast.Assert)
+    reads = run.version_reads
+    held = gates.truth(run.evaluate(node.test, env))
+    if held is False and run.version_reads > reads and not run.undecided:
+        guard = Guard(run.condition(node.test), taken=False, decided=True, versioned=True)
+        run.push(guard)
+        _refuse(run, node, "AssertionError")
+    return None
+
+
+def throw(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute `raise`."""
+    assert isinstance(node, ast.Raise)
+    if node.exc is not None:
+        run.evaluate(node.exc, env)
+    if run.active:
+        caught = run.active[-1]
+        exception = _last(node.exc) if node.exc is not None else caught.exception
+        draft = caught.draft
+        if draft is not None and draft in run.handled:
+            run.handled.remove(draft)
+            draft.handler = None
+            draft.shown = "" if node.exc is None else run.subject.text(node.exc)
+            draft.exception = exception or draft.exception
+        raise Raised(exception, draft)
+    return _refuse(run, node, _last(node.exc) if node.exc is not None else "")
+
+
+def _refuse(run: Run, node: ast.Raise | ast.Assert, exception: str) -> Flow:
+    """Raise what the code raises on purpose; behind a version gate that is a finding."""
+    draft = None
+    gate = next((guard for guard in reversed(run.guards) if guard.decided and guard.versioned), None)
+    if gate is not None:
+        root = _gated_root(run, gate)
+        if root:
+            version = run.versions[root]
+            draft = run.draft(Kind.GATE_REFUSES, f"{root}=={version}", node, exception, target=root)
+            draft.detail = f"`{gate.text}` holds for {root} {version}: {run.subject.text(node)}"
+    if run.undecided:
+        if draft is not None and not run.is_caught(exception):
+            run.record(draft)
+        return Jump.ENDED
+    raise Raised(exception, draft)
+
+
+def _gated_root(run: Run, gate: Guard) -> str:
+    """Return the package whose version a condition speaks of, "" when that is not clear."""
+    text = gate.condition.text.lower()
+    named = [root for root in run.versions if root in text]
+    if len(named) == 1:
+        return named[0]
+    assert run.current is not None
+    path = run.current.module.path
+    nearby = [root for root in run.versions if root in path]
+    return nearby[0] if len(nearby) == 1 else (next(iter(run.versions), "") if len(run.versions) == 1 else "")
+
+
+# --------------------------------------------------------------------------------------------------- exceptions
+def attempt(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute a `try`: the body, and the handler that catches what it is sure to raise."""
+    assert isinstance(node, ast.Try)
+    frame = Frame(node, handled_names(node))
+    run.frames.append(frame)
+    depth, scope, classes = len(run.guards), run.scope, len(run.classes)
+    raised: Raised | None = None
+    flow: Flow = None
+    try:
+        flow = run.execute(node.body, env)
+    except Raised as error:
+        raised = error
+        run.unwind(depth)
+        run.scope = scope
+        del run.classes[classes:]
+    finally:
+        run.frames.pop()
+    try:
+        if raised is not None:
+            flow = _handle(run, node, raised, env)
+        elif flow is None:
+            flow = run.execute(node.orelse, env)
+    finally:
+        ended = run.execute(node.finalbody, env) if node.finalbody else None
+    return ended if ended is not None else flow
+
+
+def handled_names(node: ast.Try) -> frozenset[str] | None:
+    """Return the names of the exceptions that a `try` handles, None for a bare `except`."""
+    names: set[str] = set()
+    for handler in node.handlers:
+        caught = handler_names(handler)
+        if caught is None:
+            return None
+        names |= caught
+    return frozenset(names)
+
+
+def handler_names(handler: ast.ExceptHandler) -> frozenset[str] | None:
+    """Return the names that one handler catches, None for a bare `except`."""
+    if handler.type is None:
+        return None
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return frozenset(_last(item) for item in types)
+
+
+def _handle(run: Run, node: ast.Try, raised: Raised, env: Env) -> Flow:
+    handler = next((item for item in node.handlers if catches(handler_names(item), raised.exception)), None)
+    if handler is None:
+        raise raised
+    if raised.draft is not None and not run.quiet:
+        raised.draft.handler = handler
+        run.handled.append(raised.draft)
+    if handler.name:
+        env[0][handler.name] = UNKNOWN
+    run.active.append(raised)
+    try:
+        return run.execute(handler.body, env)
+    finally:
+        run.active.pop()
+
+
+def with_block(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute a `with`; `contextlib.suppress` is a `try` that passes."""
+    assert isinstance(node, ast.With | ast.AsyncWith)
+    caught: frozenset[str] | None = frozenset()
+    for item in node.items:
+        value = run.evaluate(item.context_expr, env)
+        call = item.context_expr
+        if isinstance(call, ast.Call) and _last(call) == "suppress":
+            caught = frozenset(_last(argument) for argument in call.args)
+        if item.optional_vars is not None:
+            entered = value if isinstance(value, SelfValue) else UNKNOWN
+            bind(run, item.optional_vars, entered, env)
+    if not caught:
+        return run.execute(node.body, env)
+    run.frames.append(Frame(node, caught))
+    depth = len(run.guards)
+    try:
+        return run.execute(node.body, env)
+    except Raised as raised:
+        run.unwind(depth)
+        if not catches(caught, raised.exception):
+            raise
+        if raised.draft is not None and not run.quiet:
+            raised.draft.handler = node
+            run.handled.append(raised.draft)
+        return None
+    finally:
+        run.frames.pop()
+
+
+def delete(run: Run, node: ast.stmt, env: Env) -> Flow:
+    """Execute `del name`."""
+    assert isinstance(node, ast.Delete)
+    for target in node.targets:
+        if isinstance(target, ast.Name):
+            env[0].pop(target.id, None)
+    return None
+
+
+_Rule = Callable[[Run, ast.stmt, Env], Flow]
+
+EXECUTORS: Final[dict[type[ast.AST], Executor]] = {
+    ast.Import: import_statement,
+    ast.ImportFrom: import_from,
+    ast.FunctionDef: define_function,
+    ast.AsyncFunctionDef: define_function,
+    ast.ClassDef: define_class,
+    ast.Assign: assign,
+    ast.AnnAssign: assign_annotated,
+    ast.AugAssign: assign_augmented,
+    ast.Expr: expression,
+    ast.If: conditional,
+    ast.For: loop_over,
+    ast.AsyncFor: loop_over,
+    ast.While: loop_while,
+    ast.Return: give_back,
+    ast.Break: jump,
+    ast.Continue: jump,
+    ast.Match: choose,
+    ast.Assert: insist,
+    ast.Raise: throw,
+    ast.Try: attempt,
+    ast.With: with_block,
+    ast.AsyncWith: with_block,
+    ast.Delete: delete,
+}
+"""The rule for each kind of statement; the kinds left out (`pass`, `global`, `nonlocal`) do nothing here."""

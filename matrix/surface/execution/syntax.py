@@ -1,0 +1,189 @@
+"""Facts that the syntax alone tells, kept per node: they do not depend on what the code is executed against."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_ENVIRONMENTAL: Final = re.compile(
+    r"version|_ver\b|available|hasattr|getattr|callable|signature|parameters|issubclass|isinstance|environ|getenv"
+    r"|is_npu|is_cuda|support|__name__|sys\.|compat|installed|find_spec| is None| is not None|locals\(\)|globals\(\)",
+    re.IGNORECASE,
+)
+_VERSION: Final = re.compile(r"version|VERSION|_ver\b")
+_DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleFacts:
+    """What holds for a whole module.
+
+    `future_annotations`: annotations are not evaluated. `has_getattr`: it defines a module `__getattr__`. `dynamic`:
+    it binds names in a way that cannot be read (`globals()[…] = …`), or does not parse.
+    """
+
+    future_annotations: bool = False
+    has_getattr: bool = False
+    dynamic: bool = False
+
+
+def module_facts(tree: ast.Module) -> ModuleFacts:
+    """Return the facts of a module's tree."""
+    future = getter = dynamic = False
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            future = future or any(alias.name == "annotations" for alias in node.names)
+        elif isinstance(node, ast.FunctionDef) and node.name == "__getattr__":
+            getter = True
+        elif "globals()" in _head(node):
+            dynamic = True
+    return ModuleFacts(future_annotations=future, has_getattr=getter, dynamic=dynamic)
+
+
+def _head(node: ast.stmt) -> str:
+    """Return the text of what a statement assigns to or calls; "" for others."""
+    if isinstance(node, ast.Assign):
+        return " ".join(ast.unparse(target) for target in node.targets if isinstance(target, ast.Subscript))
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ast.unparse(node.value.func)
+    return ""
+
+
+def bound_names(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """Yield the names that these statements may bind, in whichever branch."""
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.Import():
+                yield from ((alias.asname or alias.name.partition(".")[0]) for alias in node.names)
+            case ast.ImportFrom():
+                yield from ("*" if alias.name == "*" else alias.asname or alias.name for alias in node.names)
+            case ast.Assign():
+                for target in node.targets:
+                    yield from target_names(target)
+            case ast.AnnAssign() | ast.AugAssign():
+                yield from target_names(node.target)
+            case ast.For() | ast.AsyncFor():
+                yield from target_names(node.target)
+                yield from bound_names([*node.body, *node.orelse])
+            case ast.If() | ast.While():
+                yield from bound_names([*node.body, *node.orelse])
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    if item.optional_vars is not None:
+                        yield from target_names(item.optional_vars)
+                yield from bound_names(node.body)
+            case ast.Try():
+                yield from bound_names([*node.body, *node.orelse, *node.finalbody])
+                for handler in node.handlers:
+                    yield from bound_names(handler.body)
+            case ast.Match():
+                for case in node.cases:
+                    yield from bound_names(case.body)
+
+
+def target_names(target: ast.expr) -> Iterator[str]:
+    """Yield the plain names that an assignment target binds."""
+    match target:
+        case ast.Name():
+            yield target.id
+        case ast.Tuple() | ast.List():
+            for item in target.elts:
+                yield from target_names(item)
+        case ast.Starred():
+            yield from target_names(target.value)
+
+
+@dataclass(eq=False)
+class Condition:
+    """A test expression and what its text says; kept per node by `condition_of`."""
+
+    node: ast.expr
+
+    @cached_property
+    def text(self) -> str:
+        """Return the source text on one line."""
+        return " ".join(ast.unparse(self.node).split())
+
+    @cached_property
+    def environmental(self) -> bool:
+        """Return whether it asks what is installed or what a thing is, rather than how the user configured the run."""
+        return _ENVIRONMENTAL.search(self.text) is not None
+
+    @cached_property
+    def versioned(self) -> bool:
+        """Return whether it speaks of a version."""
+        return _VERSION.search(self.text) is not None
+
+    @cached_property
+    def hasattrs(self) -> tuple[tuple[str, str], ...]:
+        """Return the `(object text, name)` pairs of the `hasattr` calls in it."""
+        return tuple(
+            (ast.unparse(call.args[0]), call.args[1].value)
+            for call in ast.walk(self.node)
+            if isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id == "hasattr"
+            and len(call.args) == 2
+            and isinstance(call.args[1], ast.Constant)
+            and isinstance(call.args[1].value, str)
+        )
+
+
+def dotted_text(text: str) -> bool:
+    """Return whether a string is a dotted name, e.g. `vllm.lora.models`."""
+    return len(text) < 200 and _DOTTED.match(text) is not None
+
+
+def is_inlinable(node: Function) -> bool:
+    """Return whether calling this function can be followed: short, synchronous, no generator, returns something."""
+    if isinstance(node, ast.AsyncFunctionDef) or len(node.body) > 20:
+        return False
+    returns = False
+    todo: list[ast.AST] = list(node.body)
+    while todo:
+        item = todo.pop()
+        if isinstance(item, ast.Yield | ast.YieldFrom | ast.Await):
+            return False
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        returns = returns or (isinstance(item, ast.Return) and item.value is not None)
+        todo.extend(ast.iter_child_nodes(item))
+    return returns
+
+
+def flag_parameters(node: Function) -> frozenset[str]:
+    """Return the parameters whose keys this function turns into command-line flags (`f"--{key}"` in a loop)."""
+    names = {arg.arg for arg in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]}
+    found = set()
+    for statement in node.body:
+        for loop in ast.walk(statement):
+            if isinstance(loop, ast.For) and makes_flags(loop):
+                found.add(_iterated_items(loop.iter))
+    return frozenset(found & names)
+
+
+def _iterated_items(node: ast.expr) -> str:
+    """Return `d` of `d.items()` or `d.keys()`, else ""."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "keys"):
+        return node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+    return ""
+
+
+def makes_flags(loop: ast.For) -> bool:
+    """Return whether the body of a loop builds a string of the form `f"--{…}"`."""
+    return any(
+        isinstance(node, ast.JoinedStr)
+        and len(node.values) == 2
+        and isinstance(node.values[0], ast.Constant)
+        and node.values[0].value == "--"
+        for statement in loop.body
+        for node in ast.walk(statement)
+    )

@@ -1,0 +1,135 @@
+"""The subject: one release of verl, parsed once and asked many times.
+
+`Subject` holds what does not depend on the target: module trees and syntactic facts about them. Nothing of a run is
+ever stored here but memos of pure functions of the tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from packaging.version import Version
+
+from matrix.index import Archive
+from matrix.surface.execution.syntax import ModuleFacts, bound_names, module_facts
+
+ROOT = "verl"
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector off: with many trees alive `ast.parse` is ten times slower with it on."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SubjectModule:
+    """One module of the subject; `tree` is None for a namespace package and for text that does not parse."""
+
+    name: str
+    path: str
+    is_package: bool
+    tree: ast.Module | None
+    facts: ModuleFacts
+    bound: frozenset[str]
+
+    def absolute(self, level: int, module: str | None) -> str:
+        """Return the absolute name of `from ...module import`, as this module would resolve it."""
+        if not level:
+            return module or ""
+        parts = self.name.split(".")
+        base = parts if self.is_package else parts[:-1]
+        if level > 1:
+            base = base[: len(base) - (level - 1)]
+        return ".".join([*base, module] if module else base)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Subject:
+    """A release of verl: its modules by dotted name, parsed when first asked for."""
+
+    version: Version
+    digest: str
+    sources: dict[str, tuple[str, bytes]]
+    namespaces: frozenset[str]
+    bytes_read: int = 0
+    _modules: dict[str, SubjectModule | None] = field(default_factory=dict)
+    _texts: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, archive: Archive, version: Version) -> Subject:
+        """Return the release in `archive`; every `verl/**.py` is read, each is parsed when first needed.
+
+        Raises IndexUnreachableError or CorruptFileError as the archive does.
+        """
+        names = [name for name in archive.names() if name.startswith(f"{ROOT}/")]
+        python = [name for name in names if name.endswith(".py")]
+        sources = {}
+        for path, content in archive.read(python).items():
+            dotted = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+            if path.endswith("/__init__.py") or dotted not in sources:
+                sources[dotted] = (path, content)
+        folders = {name.rsplit("/", depth)[0] for name in python for depth in range(1, name.count("/") + 1)}
+        namespaces = frozenset(folder.replace("/", ".") for folder in folders) - sources.keys()
+        return cls(
+            version=version,
+            digest=archive.digest,
+            sources=sources,
+            namespaces=namespaces,
+            bytes_read=archive.bytes_read,
+        )
+
+    def exists(self, dotted: str) -> bool:
+        """Return whether the release ships the module `dotted`."""
+        return dotted in self.sources or dotted in self.namespaces
+
+    def module(self, dotted: str) -> SubjectModule | None:
+        """Return the module, or None when the release does not ship it."""
+        try:
+            return self._modules[dotted]
+        except KeyError:
+            made = self._modules[dotted] = self._parse(dotted)
+            return made
+
+    def text(self, node: ast.AST) -> str:
+        """Return the node's source text on one line; kept, since unparsing is slow."""
+        key = id(node)
+        found = self._texts.get(key)
+        if found is None:
+            found = self._texts[key] = " ".join(ast.unparse(node).split())
+        return found
+
+    def _parse(self, dotted: str) -> SubjectModule | None:
+        if dotted not in self.sources:
+            if dotted not in self.namespaces:
+                return None
+            path = dotted.replace(".", "/")
+            facts = ModuleFacts()
+            return SubjectModule(name=dotted, path=path, is_package=True, tree=None, facts=facts, bound=frozenset())
+        path, content = self.sources[dotted]
+        with collector_paused(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                tree = ast.parse(content, path)
+            except (SyntaxError, ValueError):
+                tree = None
+        return SubjectModule(
+            name=dotted,
+            path=path,
+            is_package=path.endswith("/__init__.py"),
+            tree=tree,
+            facts=module_facts(tree) if tree is not None else ModuleFacts(dynamic=True),
+            bound=frozenset(bound_names(tree.body)) if tree is not None else frozenset(),
+        )

@@ -1,0 +1,60 @@
+"""One line for people about each misfit."""
+
+from __future__ import annotations
+
+from matrix.finding import Effect, Kind
+from matrix.surface.execution.run import Draft
+
+
+def message(draft: Draft, effect: Effect, feature: str, moved: tuple[str, ...], guard: str) -> str:
+    """Return what does not fit, where it went, what a user sees and under which condition, in one line."""
+    parts = [_what(draft)]
+    if moved:
+        parts.append(f"now {moved[0]}")
+    if draft.shown and effect.is_break:
+        parts.append(f"verl shows it as {draft.shown}")
+    if effect is Effect.BREAKS_FEATURE and feature:
+        parts.append(f"breaks {feature}" + (f" when {guard}" if guard else ""))
+    elif effect is Effect.DEGRADES:
+        parts.append("no error is raised")
+    elif effect is Effect.GUARDED and guard:
+        parts.append(f"handled by {guard}")
+    return "; ".join(parts)
+
+
+def _what(draft: Draft) -> str:
+    symbol = draft.symbol
+    detail = f": {draft.detail}" if draft.detail else ""
+    match draft.kind:
+        case Kind.MODULE_MISSING:
+            return f"no module {symbol}"
+        case Kind.OWN_MODULE_MISSING:
+            return f"verl's own module {symbol} is not in its wheel"
+        case Kind.NAME_MISSING:
+            module, _, name = symbol.rpartition(".")
+            return f"cannot import {name} from {module}"
+        case Kind.ATTRIBUTE_MISSING | Kind.INSTANCE_ATTRIBUTE_MISSING:
+            owner, _, name = symbol.rpartition(".")
+            return f"{owner} has no attribute {name}"
+        case Kind.PATCH_TARGET_MISSING:
+            return f"patches {symbol}, which is not there{detail}"
+        case Kind.DOTTED_STRING_MISSING:
+            return f"loads {symbol} by name, which is not there{detail}"
+        case Kind.KEYWORD_REMOVED:
+            return f"{symbol.replace('(', '() takes no keyword ').rstrip('=)')}"
+        case Kind.ARGUMENT_REQUIRED:
+            return f"{symbol.replace('(', '() needs ').rstrip('=)')}, which verl does not pass"
+        case Kind.POSITIONAL_EXCESS | Kind.KEYWORD_ADDED:
+            return f"{symbol}{detail}"
+        case Kind.OVERRIDE_MISMATCH:
+            return f"verl's override of {symbol} {draft.detail}"
+        case Kind.OVERRIDE_ORPHANED:
+            return f"{symbol} is gone{detail}"
+        case Kind.ENGINE_KEY_UNKNOWN:
+            return f"unknown engine option {symbol.rpartition('.')[2]}{detail}"
+        case Kind.GATE_REFUSES:
+            return f"verl refuses {symbol}{detail}"
+        case Kind.GATE_WRONG:
+            return f"wrong version gate for {symbol}{detail}"
+        case Kind.PACKAGE_ABSENT:
+            return f"package {draft.target} is not in this cell ({draft.detail})"
