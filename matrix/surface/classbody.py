@@ -9,6 +9,8 @@ from matrix.surface.expressions import callee, dotted, text
 from matrix.surface.facts import Bind, Row, When
 
 _NO_FIELD = ("ClassVar",)
+# Where a class's row holds its decorators.
+CLASS_DECORATORS = 3
 
 
 def read_class(node: ast.ClassDef, names: Mapping[str, list[Row]], *, is_open: bool) -> Row:

@@ -118,9 +118,10 @@ class Classes:
                 # An unknown base before this one may define the name, too.
                 return Answer(presence=Presence.PRESENT) if unseen else answer
             unseen |= self._hides(level.ref, level.definition, instance=instance)
-        if not unseen and name in _OF_OBJECT:
+        if name in (_OF_INSTANCE if instance else _OF_CLASS):
             return PRESENT
-        return OPAQUE if unseen else MISSING
+        # Python and decorators add special names (`__dataclass_fields__`) that no statement shows.
+        return OPAQUE if unseen or (name.startswith("__") and name.endswith("__")) else MISSING
 
     def _hides(self, ref: Ref, found: Klass, *, instance: bool) -> bool:
         """Return whether a class may have attributes that are not seen in its body."""
@@ -218,7 +219,8 @@ class Classes:
         return functions[0].decorators if functions else ()
 
 
-_OF_OBJECT = frozenset(dir(object)) | frozenset(dir(type)) | {"__dict__", "__weakref__", "__annotations__"}
+_OF_INSTANCE = frozenset(dir(object)) | {"__dict__", "__module__", "__weakref__", "__annotations__"}
+_OF_CLASS = _OF_INSTANCE | frozenset(dir(type)) | {"__name__", "__qualname__", "__mro__"}
 
 
 def _method(ref: Ref, name: str, owner: Ref) -> Ref:

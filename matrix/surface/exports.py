@@ -6,6 +6,7 @@ whose name starts with `convert_` or `modular_` are left out, folders are entere
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from matrix.surface.modules import Package
@@ -48,8 +49,16 @@ class Exports:
         squashed = _squash(name)
         near = [f for f in self._files if squashed.startswith(_squash(f.split(".")[-2]))]
         yield near
-        if self.complete:
+        if self.complete and not self._settled(name):
             yield self._files
+
+    def _settled(self, name: str) -> bool:
+        """Return whether a name can only be in the folder it is named after.
+
+        In transformers 4.51.3, 4.57.6, 5.9.0 and 5.24.0 every export `Auto…` lies in `models/auto` (20 thousand
+        exports, no exception); asking for one that is gone must not read the other 2,000 files.
+        """
+        return re.match(r"Auto[A-Z]", name) is not None and f"{self._base}.auto" in self._package.packages
 
     def _load(self, files: list[str]) -> None:
         wanted = [f for f in files if f not in self._read]

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 from matrix.surface.expressions import callee, dotted, text
 from matrix.surface.facts import Row
 
+# Where a function's row holds its decorators.
+FUNCTION_DECORATORS = 3
+
 
 def read_function(node: ast.FunctionDef | ast.AsyncFunctionDef, decorators: Sequence[str]) -> Row:
     """Return a function's row: line, compact parameters, return annotation, decorators, what it does as decorator."""
@@ -35,9 +38,9 @@ def compact(arguments: ast.arguments) -> str:
 def wraps(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """Return what `node` does to a callable when it is used as a decorator; "" where that is not seen.
 
-    `same`: it hands back what it was given. `kept`: it hands back a wrapper that says `functools.wraps` and takes
-    `*args, **kwargs`, so the signature still decides at the call. `factory same`, `factory kept`: a call of it with
-    arguments gives such a decorator.
+    `same`: it hands back what it was given; `patched`: that, after storing attributes on it or handing it to others.
+    `kept`: it hands back a wrapper that says `functools.wraps` and takes `*args, **kwargs`, so the signature still
+    decides at the call. `factory same`, `factory kept`, …: a call of it with arguments gives such a decorator.
     """
     own = _verdict(node)
     if own:
@@ -62,7 +65,7 @@ def _verdict(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         return ""
     verdicts = {_returned(value, first, inner) for value in values}
     if verdicts == {"same"}:
-        return "same"
+        return "patched" if _stores_on(node, first) else "same"
     return "kept" if verdicts <= {"same", "kept"} else ""
 
 
@@ -84,6 +87,15 @@ def _returned(value: ast.expr, first: str, inner: dict[str, ast.FunctionDef | as
     )
     # Without a change to the keywords on the way in, a call that the wrapped function refuses is refused.
     return "kept" if wrapped and not _touches(function, function.args.kwarg.arg) else ""
+
+
+def _stores_on(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and dotted(inner.value) == name:
+            return True
+        if isinstance(inner, ast.Call) and any(dotted(argument) == name for argument in inner.args):
+            return True
+    return False
 
 
 def _touches(function: ast.FunctionDef | ast.AsyncFunctionDef, keywords: str) -> bool:

@@ -71,8 +71,9 @@ class LazyNames:
         for suffix in _FALLBACK_SUFFIXES:
             if name.endswith(suffix):
                 return self._fallback(module, name)
-        if name.startswith("__"):
-            return PRESENT
+        if name.startswith("_"):
+            # The lazy module has attributes of its own, `_class_to_module` and others.
+            return PRESENT if name.startswith("__") else OPAQUE
         return OPAQUE if lazy.open or tabled.presence is Presence.OPAQUE else MISSING
 
     def _fallback(self, module: str, name: str) -> Answer:

@@ -27,6 +27,7 @@ _OF_EVERY_MODULE = frozenset(dir(types.ModuleType)) | {
     "__package__",
     "__path__",
     "__spec__",
+    "__warningregistry__",
 }
 _LONGEST_ANNOTATION = 400
 _PREFERENCE = {When.ALWAYS: 0, When.TRY: 1, When.MAYBE: 2, When.HANDLER: 3}
@@ -135,7 +136,7 @@ class Names:
             return served
         if name in _OF_EVERY_MODULE:
             return PRESENT
-        seen = not facts.opaque and name not in facts.rebound and module not in facts.registered
+        seen = not facts.opaque and not {"*", name} & facts.rebound and module not in facts.registered
         closed = seen and not {"*", name} & set(facts.patched(module))
         return MISSING if closed and starred.presence is Presence.MISSING else OPAQUE
 

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from matrix.surface.classbody import read_class
+from matrix.surface.classbody import CLASS_DECORATORS, read_class
 from matrix.surface.expressions import callee, dotted, literal, text
 from matrix.surface.facts import Bind, ModuleFacts, Row, When
-from matrix.surface.functions import read_function
+from matrix.surface.functions import FUNCTION_DECORATORS, read_function
 from matrix.surface.tables import read_aliases, read_fallback, read_lazy, read_tables
 
-_IMPORT_FAILURES = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "AttributeError"}
+_NAMESPACES = ("globals", "vars", "locals")
 _RANK = {When.ALWAYS: 0, When.TRY: 1, When.MAYBE: 2, When.HANDLER: 3, When.TYPING: 4}
 
 
@@ -219,7 +219,9 @@ class Reader:
     def _assign(self, target: ast.expr, value: ast.expr | None, node: ast.stmt, when: When, note: str) -> None:
         match target:
             case ast.Name(id=name):
-                self.bind(name, *_value(value, node, when, note))
+                if not self._redecorates(name, value):
+                    self.bind(name, *_value(value, node, when, note))
+                self.opaque |= isinstance(value, ast.Call) and _hands_out_namespace(value)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 values: Iterable[ast.expr | None] = [None] * len(targets)
                 if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(targets):
@@ -234,9 +236,22 @@ class Reader:
             case ast.Subscript():
                 self._subscript(target)
 
+    def _redecorates(self, name: str, value: ast.expr | None) -> bool:
+        """Return whether a statement is `X = f(X)` for a class or function defined before: a decorator afterwards."""
+        if not (isinstance(value, ast.Call) and value.args and dotted(value.args[0]) == name):
+            return False
+        qualified = f"{self.scope}.{name}" if self.scope else name
+        if qualified in self.classes:
+            self.classes[qualified][-1][CLASS_DECORATORS].insert(0, callee(value))
+        elif qualified in self.functions:
+            self.functions[qualified][-1][FUNCTION_DECORATORS].insert(0, callee(value))
+        else:
+            return False
+        return True
+
     def _subscript(self, target: ast.Subscript) -> None:
         container = callee(target.value) if isinstance(target.value, ast.Call) else dotted(target.value)
-        if container in ("globals", "vars", "locals"):
+        if container in _NAMESPACES:
             self.opaque = True
         elif container in ("sys.modules", "modules"):
             match target.slice:
@@ -250,9 +265,9 @@ class Reader:
     def _call(self, call: ast.Call, when: When) -> None:
         function = call.func
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
-            if callee(function.value) in ("globals", "vars", "locals") and function.attr in ("update", "setdefault"):
-                self.opaque = True
+            self.opaque |= callee(function.value) in _NAMESPACES and function.attr in ("update", "setdefault")
             return
+        self.opaque |= _hands_out_namespace(call)
         match dotted(function):
             case "exec" | "eval":
                 self.opaque = True
@@ -323,11 +338,36 @@ def _value(value: ast.expr | None, node: ast.stmt, when: When, note: str) -> tup
     return Bind.VALUE, node, when, "", "", note
 
 
+def _hands_out_namespace(call: ast.Call) -> bool:
+    """Return whether the module's own namespace is taken or passed on as a dict, which may then be written to.
+
+    vLLM's `LazyLoader("x", globals(), …)` is left out: it writes only the name that the statement binds anyway.
+    """
+    if dotted(call.func) in _NAMESPACES:
+        return not call.args
+    if dotted(call.func).rpartition(".")[2] == "LazyLoader":
+        return False
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(isinstance(v, ast.Call) and dotted(v.func) in _NAMESPACES and not v.args for v in values)
+
+
+def _writes_namespace(node: ast.stmt) -> bool:
+    match node:
+        case ast.Assign(targets=[ast.Subscript(value=ast.Call(func=ast.Name(id="globals"))), *_]):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="globals")), attr="update"))):
+            return True
+    return False
+
+
 def _globals(body: Iterable[ast.stmt]) -> set[str]:
+    """Return the names that a function's body declares global, "*" when it may write others."""
     found: set[str] = set()
     for node in body:
         if isinstance(node, ast.Global):
             found.update(node.names)
+        elif _writes_namespace(node):
+            found.add("*")
         else:
             for part in ("body", "orelse", "finalbody"):
                 found |= _globals(getattr(node, part, ()))

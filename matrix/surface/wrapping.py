@@ -45,7 +45,7 @@ _SAME_CLASS = frozenset(
         "unique",
     )
 )
-_KEEPING = frozenset(("same", "kept"))
+_KEEPING = frozenset(("same", "patched", "kept"))
 
 
 class Wrapping:
