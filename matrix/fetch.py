@@ -84,7 +84,7 @@ class Fetcher:
     limits: Limits = field(default_factory=Limits)
     requests: int = 0
     bytes_read: int = 0
-    _pools: dict[str, urllib3.PoolManager] = field(default_factory=dict)
+    _pools: dict[tuple[str, bool], urllib3.PoolManager] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
@@ -211,19 +211,21 @@ class Fetcher:
     def _pool(self, url: str) -> urllib3.PoolManager:
         """Return the pool that leads to this url: direct, or by the proxy that the environment names for it."""
         proxy = _proxy(url)
+        secure = url.startswith("https://") or proxy.startswith("https://")
         with self._lock:
-            if proxy not in self._pools:
+            if (proxy, secure) not in self._pools:
                 import urllib3
 
-                context = _certificates()
-                self._pools[proxy] = (
+                # Reading the certificates takes longer than a request to a near server, so only when they are needed.
+                context = _certificates() if secure else None
+                self._pools[proxy, secure] = (
                     urllib3.ProxyManager(
                         proxy, maxsize=_CONNECTIONS, ssl_context=context, proxy_headers=_proxy_login(proxy)
                     )
                     if proxy
                     else urllib3.PoolManager(maxsize=_CONNECTIONS, ssl_context=context)
                 )
-            return self._pools[proxy]
+            return self._pools[proxy, secure]
 
 
 def shown(url: str) -> str:

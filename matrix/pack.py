@@ -25,6 +25,10 @@ STORED, DEFLATED = 0, 8
 METHODS = (STORED, DEFLATED)
 
 
+class DamagedMemberError(ValueError):
+    """A member's bytes do not give the content that was promised."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
     """A member as it lies in a zip: raw bytes, its method (0 stored, 8 deflated), true size and CRC-32."""
@@ -34,13 +38,15 @@ class Packed:
     size: int
     crc: int
 
-    def content(self) -> bytes | None:
-        """Return the member's content, None where the bytes do not give what size and CRC promise."""
+    def content(self) -> bytes:
+        """Return the member's content; raises DamagedMemberError where it is not what size and CRC promise."""
         try:
             data = zlib.decompress(self.raw, -15, self.size) if self.method == DEFLATED else self.raw
-        except zlib.error:
-            return None
-        return data if len(data) == self.size and zlib.crc32(data) == self.crc else None
+        except zlib.error as error:
+            raise DamagedMemberError(str(error)) from error
+        if self.method not in METHODS or len(data) != self.size or zlib.crc32(data) != self.crc:
+            raise DamagedMemberError("its size or CRC is wrong, or its method is unknown")
+        return data
 
     @classmethod
     def of(cls, content: bytes) -> Packed:
@@ -80,11 +86,10 @@ class MemberStore:
         found: dict[str, bytes] = {}
         for pack, members in wanted.items():
             for name, packed in _read_pack(pack, members):
-                content = packed.content()
-                if content is None:
+                try:
+                    found[name] = packed.content()
+                except DamagedMemberError:
                     self._forget(name)
-                else:
-                    found[name] = content
         return found
 
     def put(self, members: Mapping[str, Packed]) -> None:

@@ -1,11 +1,13 @@
 """The members of a wheel on an index, read by byte ranges: its directory first, then what is asked for.
 
-The figures below were chosen by measurement on vLLM's wheels (docs/performance.md): their `.py` members lie in a few
-dozen runs between shared libraries and tables of kernel parameters, and a request costs about as much as 100 KB.
+The figures below were chosen by measurement on vLLM's wheels. Their sources lie in a few dozen runs between shared
+libraries and tables of kernel parameters; the 350 modules of vLLM 0.24.0 that verl 0.9.1 names take 53 requests and
+0.95 % of the wheel's bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -19,14 +21,15 @@ from matrix.download import corrupt, whole_file
 from matrix.errors import CorruptFileError
 from matrix.fetch import Fetcher, Span
 from matrix.index import File
-from matrix.pack import METHODS, MemberStore, Packed
+from matrix.pack import DamagedMemberError, MemberStore, Packed
 from matrix.zip_directory import Member, NotAZipError, find_end, listed, listed_in, payload
 
 # A wheel up to this size is read whole: one request instead of three.
 SMALL = 4 << 20
 # The largest wheel that is read whole where the server does not do ranges; spooled to disk, never held in memory.
 LARGEST = 2 << 30
-# The first look at a wheel's end: holds METADATA and the directory of a wheel of about 2,000 members.
+# The first look at a wheel's end: holds METADATA and the directory of a wheel of about 2,000 members; never less than
+# `zip_directory.FARTHEST`, so that it always says where the directory starts.
 TAIL = 256 << 10
 # Read ahead of a directory that was larger than the first look, since METADATA lies just before it.
 AHEAD = 64 << 10
@@ -126,16 +129,13 @@ class WheelArchive:
             return self._read_whole()
         try:
             end = find_end(tail, size)
-            if end is None or end.start < start:
+            if end.start < start:
                 # What lies before the first look: the rest of the directory, with METADATA ahead of it.
-                upto, start = start, max(0, (size - 4 * TAIL if end is None else end.start) - AHEAD)
+                upto, start = start, max(0, end.start - AHEAD)
                 ahead = self._bytes(start, upto)
                 if ahead is None:
                     return self._read_whole()
                 tail = ahead + tail
-                end = find_end(tail, size)
-            if end is None or end.start < start:
-                raise NotAZipError("the directory is larger than can be")
             found = listed(tail, start, end)
         except NotAZipError as error:
             raise self._corrupt(str(error)) from error
@@ -158,13 +158,7 @@ class WheelArchive:
             return found
         packed = {name: member for answer in answers if answer is not None for name, member in answer.items()}
         self._store.put(packed)
-        found = {}
-        for name in names:
-            content = packed[name].content()
-            if content is None:
-                raise self._corrupt(f"{name} does not match its CRC")
-            found[name] = content
-        return found
+        return {name: packed[name].content() for name in names}
 
     def _chunk(self, chunk: Chunk, directory: Mapping[str, Member]) -> dict[str, Packed] | None:
         """Return the members in the chunk; what does not match its CRC is fetched once more. None: no ranges here."""
@@ -185,8 +179,6 @@ class WheelArchive:
 
     def _bytes(self, start: int, stop: int) -> bytes | None:
         """Return the range, whole; None where the server does not do ranges."""
-        if start >= stop:
-            return b""
         span = self._span(start, stop)
         if span.data is None:
             return None
@@ -266,11 +258,11 @@ def _packed_in(data: bytes, start: int, inside: Mapping[str, Member]) -> dict[st
     found = {}
     for name, member in inside.items():
         raw = payload(data, member, start)
-        if raw is None or member.method not in METHODS:
-            continue
-        packed = Packed(raw=raw, method=member.method, size=member.size, crc=member.crc)
-        if packed.content() is not None:
-            found[name] = packed
+        if raw is not None:
+            packed = Packed(raw=raw, method=member.method, size=member.size, crc=member.crc)
+            with contextlib.suppress(DamagedMemberError):
+                packed.content()
+                found[name] = packed
     return found
 
 

@@ -19,7 +19,7 @@ _MAX32, _MAX16 = 0xFFFFFFFF, 0xFFFF
 _DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 _ENCRYPTED = 0x1
 # The longest end of a zip: its end record with the longest comment, and the two zip64 records.
-_FARTHEST = _END_SIZE + 0xFFFF + 20 + 56
+FARTHEST = _END_SIZE + 0xFFFF + 20 + 56
 
 
 class NotAZipError(ValueError):
@@ -50,25 +50,21 @@ class End:
     count: int
 
 
-def find_end(tail: bytes, total: int) -> End | None:
-    """Return where the central directory lies, from the last bytes of a zip of `total` bytes.
+def find_end(tail: bytes, total: int) -> End:
+    """Return where the central directory lies, from the last bytes of a zip of `total` bytes, FARTHEST or all of them.
 
-    None when the tail is too short to tell (a zip64 record further ahead). Raises NotAZipError.
+    Raises NotAZipError.
     """
     at = _end_record(tail)
     count, length, start = struct.unpack_from("<HLL", tail, at + 10)
     if count != _MAX16 and length != _MAX32 and start != _MAX32:
         return _checked(End(start=start, length=length, count=count), total)
-    locator = at - 20
-    if locator < 0:
-        return None
+    locator = max(0, at - 20)
     if tail[locator : locator + 4] != _END64_LOCATOR:
         return _checked(End(start=start, length=length, count=count), total)
     (place,) = struct.unpack_from("<Q", tail, locator + 8)
     here = place - (total - len(tail))
-    if here < 0:
-        return None
-    if tail[here : here + 4] != _END64:
+    if here < 0 or tail[here : here + 4] != _END64:
         raise NotAZipError("no zip64 end record where its locator points")
     count, length, start = struct.unpack_from("<QQQ", tail, here + 32)
     return _checked(End(start=start, length=length, count=count), total)
@@ -131,11 +127,9 @@ def listed(tail: bytes, start: int, end: End) -> dict[str, Member]:
 
 def listed_in(file: IO[bytes], size: int) -> dict[str, Member]:
     """Return the files of a whole zip of `size` bytes; raises NotAZipError."""
-    start = max(0, size - _FARTHEST)
+    start = max(0, size - FARTHEST)
     file.seek(start)
     end = find_end(file.read(), size)
-    if end is None:
-        raise NotAZipError("no zip64 end record where it must be")
     file.seek(end.start)
     return members(file.read(end.length), end)
 

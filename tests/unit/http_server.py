@@ -8,6 +8,7 @@ with serving() as site:
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -177,6 +178,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "flipped":
             body = bytes(byte ^ 0x55 for byte in body)
         asked = self.headers.get("Range", "")
+        if fault == "no-length":
+            self.stream(body)
+            return
         if not asked or fault == "no-range":
             self.answer(200, body, {}, cut=fault == "truncated")
             return
@@ -186,6 +190,15 @@ class _Handler(BaseHTTPRequestHandler):
             stop = max(start + 1, stop - 5)
         headers = {"Content-Range": f"bytes {start}-{stop - 1}/{len(body)}"}
         self.answer(206, body[start:stop], headers, cut=fault == "truncated")
+
+    def stream(self, body: bytes) -> None:
+        """Send the body without saying how long it is; the end of the connection is its end."""
+        self.close_connection = True
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.send_response(200)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(body)
 
     def answer(self, status: int, body: bytes, headers: Mapping[str, str], *, cut: bool = False) -> None:
         try:

@@ -13,7 +13,7 @@ import pytest
 import urllib3
 
 from matrix.errors import IndexUnreachableError, NoSpaceError, UsageError
-from matrix.fetch import Fetcher, Limits, _authorization, _explained, _proxy, shown
+from matrix.fetch import Fetcher, Limits, Span, _authorization, _certificates, _explained, _proxy, shown
 from tests.unit.http_server import SLOW, Site, serving
 
 QUICK = Limits(connect=1.0, read=5.0, tries=3, backoff=0.001, longest_wait=0.01)
@@ -153,6 +153,24 @@ def test_whole_refuses_a_file_above_the_limit(site: Site) -> None:
     with pytest.raises(IndexUnreachableError, match="has 25600 bytes; no more than 1000"):
         fetcher.whole(address(site), io.BytesIO(), 1000)
     assert fetcher.bytes_read == 0
+
+
+def test_a_body_of_unknown_length_is_cut_at_the_limit(site: Site) -> None:
+    site.faults["/files/demo-1.0.tar.gz"] = ["no-length*"]
+    fetcher = Fetcher(limits=QUICK)
+    assert fetcher.whole(address(site), io.BytesIO(), 1 << 20) == 25_600
+    with pytest.raises(IndexUnreachableError, match="has an unknown number of bytes; no more than 1000"):
+        fetcher.whole(address(site), io.BytesIO(), 1000)
+    assert fetcher.span(address(site), 0, 1 << 20).data == site.files["/files/demo-1.0.tar.gz"]
+    assert fetcher.span(address(site), 0, 100) == Span(start=0, data=None, total=None)
+
+
+def test_without_a_variable_the_systems_certificates_are_trusted(
+    monkeypatch: pytest.MonkeyPatch, unresolved: None
+) -> None:
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    assert _certificates().verify_mode is ssl.CERT_REQUIRED
 
 
 def test_whole_on_a_full_disk(site: Site) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from matrix.cache import Cache
 from matrix.errors import UsageError
-from matrix.pack import DEFLATED, MOST_PACKS, STORED, MemberStore, Packed
+from matrix.pack import DEFLATED, MOST_PACKS, STORED, DamagedMemberError, MemberStore, Packed
 
 KEY = "f" * 64
 
@@ -38,11 +38,13 @@ def test_packed_gives_the_content_back(content: bytes) -> None:
     [
         Packed(raw=b"abc", method=STORED, size=3, crc=1),
         Packed(raw=b"abc", method=STORED, size=4, crc=zlib.crc32(b"abc")),
+        Packed(raw=b"abc", method=12, size=3, crc=zlib.crc32(b"abc")),
         Packed(raw=b"\xff\xff", method=DEFLATED, size=3, crc=1),
     ],
 )
-def test_packed_gives_nothing_where_the_bytes_are_wrong(packed: Packed) -> None:
-    assert packed.content() is None
+def test_packed_refuses_bytes_that_are_wrong(packed: Packed) -> None:
+    with pytest.raises(DamagedMemberError):
+        packed.content()
 
 
 def test_members_are_there_for_the_next_store(cache: Cache) -> None:
@@ -108,6 +110,17 @@ def test_packs_that_another_process_merged_away_are_as_if_not_there(cache: Cache
     for pack in packs(cache):
         pack.unlink()
     assert mine.get(["a.py"]) == {}
+
+
+def test_a_pack_that_goes_away_between_listing_and_reading(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    MemberStore(cache, KEY).put({"a.py": Packed.of(b"one")})
+    gone = cache.path("members", KEY) / "gone.pack"
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([gone, *packs_in(self)]))
+    assert MemberStore(cache, KEY).get(["a.py"]) == {"a.py": b"one"}
+
+
+def packs_in(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if path.suffix == ".pack"]
 
 
 def test_two_stores_at_once_lose_nothing(cache: Cache) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -12,7 +13,7 @@ from packaging.version import Version
 
 from matrix import sdist as sdist_module
 from matrix.cache import Cache
-from matrix.errors import CorruptFileError, IndexUnreachableError
+from matrix.errors import CorruptFileError, IndexUnreachableError, UsageError
 from matrix.fetch import Fetcher, Limits
 from matrix.index import Archive, File
 from matrix.sdist import SdistArchive
@@ -100,6 +101,21 @@ def test_members_that_leave_the_archive_and_links_are_not_there(site: Site, tmp_
         new.addfile(inner, io.BytesIO())
         new.addfile(tarfile.TarInfo("top-level-file"), io.BytesIO())
     assert opened(site, tmp_path, plain.getvalue()).names() == ("ok.py",)
+
+
+def test_folders_of_a_zip_are_not_members(site: Site, tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("demo-1.0/", b"")
+        archive.writestr("demo-1.0/demo/", b"")
+        archive.writestr("demo-1.0/demo/a.py", b"1")
+    assert opened(site, tmp_path, content.getvalue(), kind="zip").names() == ("demo/a.py",)
+
+
+def test_a_cache_that_cannot_be_made(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be used"):
+        opened(site, tmp_path / "file", sdist("demo", "1.0", {"a.py": b""})).names()
 
 
 def test_members_too_large_to_look_at_are_named_and_not_read(

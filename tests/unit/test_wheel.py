@@ -59,7 +59,7 @@ def site() -> Iterator[Site]:
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the test wheel (1.5 MB) count as a large one, with a directory that does not fit the first look."""
     monkeypatch.setattr(wheel_module, "SMALL", 10_000)
-    monkeypatch.setattr(wheel_module, "TAIL", 4_000)
+    monkeypatch.setattr(wheel_module, "TAIL", 2_000)
     monkeypatch.setattr(wheel_module, "AHEAD", 1_000)
 
 
@@ -222,6 +222,19 @@ def test_a_directory_that_cannot_be_read(site: Site, tmp_path: Path, fault: str,
 def test_a_small_file_that_is_no_wheel(site: Site, tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match="no end record"):
         opened(file(site, b"not a wheel"), tmp_path).names()
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_a_member_that_is_packed_in_a_way_nobody_knows(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr(wheel_module, "SMALL", 0)
+    content = wheel("demo", "1.0", {"demo/a.py": b"1" * 99}, method=zipfile.ZIP_BZIP2)
+    archive = opened(file(site, content), tmp_path)
+    assert "demo/a.py" in archive.names()
+    with pytest.raises(CorruptFileError, match=r"demo/a\.py is not what the directory promises"):
+        archive.read(["demo/a.py"])
 
 
 def test_a_wheel_that_is_gone(site: Site, tmp_path: Path) -> None:

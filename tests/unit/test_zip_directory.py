@@ -51,7 +51,6 @@ def test_a_comment_that_looks_like_an_end_record_does_not_mislead() -> None:
 def zip64(content: bytes, *, ahead: int = 0) -> bytes:
     """Return the zip with zip64 end records and an end record that refers to them, `ahead` bytes between the two."""
     end = find_end(content, len(content))
-    assert end is not None
     body = content[: end.start + end.length]
     record = struct.pack("<4sQHHLLQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, end.count, end.count, end.length, end.start)
     locator = struct.pack("<4sLQL", b"PK\6\7", 0, len(body), 1)
@@ -64,23 +63,23 @@ def test_zip64_end_records_are_followed() -> None:
     assert read_all(content)["demo/a.py"] == b"1"
 
 
-def test_a_tail_that_does_not_hold_the_zip64_records_cannot_tell() -> None:
-    content = zip64(wheel("demo", "1.0", {"demo/a.py": b"1"}))
-    assert find_end(content[-30:], len(content)) is None
-    assert find_end(content[-42:], len(content)) is None
-
-
 def test_a_zip64_locator_that_points_nowhere_is_refused() -> None:
     content = zip64(wheel("demo", "1.0", {"demo/a.py": b"1"}))
     broken = content.replace(b"PK\6\6", b"PK\7\7")
-    with pytest.raises(NotAZipError, match="zip64"):
-        find_end(broken, len(broken))
+    for tail in (broken, content[-42:]):
+        with pytest.raises(NotAZipError, match="zip64"):
+            find_end(tail, len(content))
+
+
+def test_an_end_record_that_says_zip64_without_a_locator_is_believed_and_reaches_past_the_file() -> None:
+    last = struct.pack("<4sHHHHLLH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    with pytest.raises(NotAZipError, match="past the end"):
+        find_end(last, 1000)
 
 
 def test_zip64_entries_take_their_figures_from_the_extra_field() -> None:
     content = wheel("demo", "1.0", {"demo/a.py": b"12345"})
     end = find_end(content, len(content))
-    assert end is not None
     plain = listed(content[end.start :], end.start, end)["demo/a.py"]
     name = b"demo/a.py"
     extra = struct.pack("<HHH", 0x7777, 2, 0) + struct.pack("<HHQQQ", 1, 24, plain.size, plain.length, plain.offset)
@@ -91,10 +90,10 @@ def test_zip64_entries_take_their_figures_from_the_extra_field() -> None:
     wide = type(end)(start=end.start, length=len(entry), count=1)
     found = members(entry + name + extra, wide)["demo/a.py"]
     assert (found.offset, found.length, found.size) == (plain.offset, plain.length, plain.size)
-    without = type(end)(start=end.start, length=len(entry), count=1)
-    short = entry[:30] + struct.pack("<H", 0) + entry[32:]
-    with pytest.raises(NotAZipError, match="zip64"):
-        members(short + name, without)
+    for lacking in (b"", struct.pack("<HHQ", 1, 8, plain.size)):
+        short = entry[:30] + struct.pack("<H", len(lacking)) + entry[32:]
+        with pytest.raises(NotAZipError, match="zip64"):
+            members(short + name + lacking, wide)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +114,6 @@ def test_paths_are_relative_to_site_packages(path: str, expected: str) -> None:
 def test_directories_and_encrypted_files_are_not_members() -> None:
     content = wheel("demo", "1.0", {"demo/": b"", "demo/a.py": b"1"})
     assert "demo/" not in listed_in(io.BytesIO(content), len(content))
-    end = find_end(content, len(content))
-    assert end is not None
     marked = bytearray(content)
     at = content.index(b"PK\1\2", content.index(b"PK\1\2") + 1)
     marked[at + 8] |= 1
@@ -141,7 +138,6 @@ def test_a_directory_that_reaches_past_the_file_is_refused() -> None:
 def test_a_damaged_directory_is_refused() -> None:
     content = wheel("demo", "1.0", {"demo/a.py": b"1"})
     end = find_end(content, len(content))
-    assert end is not None
     body = content[end.start : end.start + end.length]
     with pytest.raises(NotAZipError, match="damaged"):
         members(b"XX" + body[2:], end)
