@@ -32,7 +32,10 @@ def classify(run: Run) -> tuple[Finding, ...]:
     best: dict[tuple[object, ...], Finding] = {}
     for draft in (*run.drafts, *run.handled):
         made = _finding(run, reach, draft)
-        key = (made.kind, made.symbol, made.used_at.path, made.used_at.line)
+        key: tuple[object, ...] = (made.kind, made.symbol, made.used_at.path, made.used_at.line)
+        if made.kind is Kind.PACKAGE_ABSENT:
+            # One line for each package and feature; every import of it says the same.
+            key = (made.kind, made.target, made.feature)
         known = best.get(key)
         if known is None or _order(made) < _order(known):
             best[key] = made
@@ -52,8 +55,8 @@ def _finding(run: Run, reach: Reach, draft: Draft) -> Finding:
     feature = run.profile.feature(path, draft.scope)
     if effect is Effect.BREAKS_IMPORT:
         feature = next((entry.feature for entry in entries if entry.core), feature)
-    elif draft.kind is not Kind.PACKAGE_ABSENT and is_absence(run.failure(draft.module.name)):
-        # The module needs a package that this cell does not hold, so nothing in it was seen to run.
+    elif is_absence(draft) or is_absence(run.failure(draft.module.name)):
+        # A user may have the package that this cell does not hold; nothing in such a module was seen to run.
         certain = False
     moved = run.world.moved(draft.symbol) if draft.kind in _MOVABLE and run.world.covers(draft.symbol) else ()
     return Finding(
@@ -119,7 +122,7 @@ def _effect(run: Run, reach: Reach, draft: Draft) -> tuple[Effect, tuple[EntryPo
 
 
 def _conditions(reach: Reach, draft: Draft) -> str:
-    """Return the undecided conditions around a use, outermost first, with the one under which its function is called."""
+    """Return the undecided conditions around a use and around the calls of its function, outermost first."""
     texts = [guard.text for guard in draft.guards if not guard.decided]
     called = reach.called_when(draft.function)
     if called:

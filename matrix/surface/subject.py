@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from packaging.version import Version
 
 from matrix.index import Archive
-from matrix.surface.execution.syntax import ModuleFacts, bound_names, module_facts
+from matrix.surface.execution.syntax import (
+    Condition,
+    Function,
+    FunctionFacts,
+    ModuleFacts,
+    bound_names,
+    function_facts,
+    module_facts,
+)
 
 ROOT = "verl"
 
@@ -57,7 +65,7 @@ class SubjectModule:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Subject:
-    """A release of verl: its modules by dotted name, parsed when first asked for."""
+    """A release of verl: its modules by dotted name, and memos of what their syntax says."""
 
     version: Version
     digest: str
@@ -66,10 +74,12 @@ class Subject:
     bytes_read: int = 0
     _modules: dict[str, SubjectModule | None] = field(default_factory=dict)
     _texts: dict[int, str] = field(default_factory=dict)
+    _conditions: dict[int, Condition] = field(default_factory=dict)
+    _functions: dict[int, FunctionFacts] = field(default_factory=dict)
 
     @classmethod
     def load(cls, archive: Archive, version: Version) -> Subject:
-        """Return the release in `archive`; every `verl/**.py` is read, each is parsed when first needed.
+        """Return the release in `archive`; every `verl/**.py` is read and parsed.
 
         Raises IndexUnreachableError or CorruptFileError as the archive does.
         """
@@ -82,13 +92,19 @@ class Subject:
                 sources[dotted] = (path, content)
         folders = {name.rsplit("/", depth)[0] for name in python for depth in range(1, name.count("/") + 1)}
         namespaces = frozenset(folder.replace("/", ".") for folder in folders) - sources.keys()
-        return cls(
+        made = cls(
             version=version,
             digest=archive.digest,
             sources=sources,
             namespaces=namespaces,
             bytes_read=archive.bytes_read,
         )
+        with collector_paused():
+            for dotted in sources:
+                made.module(dotted)
+            # A million nodes that live as long as the subject: the collector must not walk them again and again.
+            gc.freeze()
+        return made
 
     def exists(self, dotted: str) -> bool:
         """Return whether the release ships the module `dotted`."""
@@ -108,6 +124,20 @@ class Subject:
         found = self._texts.get(key)
         if found is None:
             found = self._texts[key] = " ".join(ast.unparse(node).split())
+        return found
+
+    def condition(self, node: ast.expr) -> Condition:
+        """Return the facts about a test expression."""
+        found = self._conditions.get(id(node))
+        if found is None:
+            found = self._conditions[id(node)] = Condition(node)
+        return found
+
+    def function(self, node: Function) -> FunctionFacts:
+        """Return the facts about a function's syntax."""
+        found = self._functions.get(id(node))
+        if found is None:
+            found = self._functions[id(node)] = function_facts(node)
         return found
 
     def _parse(self, dotted: str) -> SubjectModule | None:

@@ -11,7 +11,6 @@ from matrix.surface.execution import engine
 from matrix.surface.execution.imports import from_answer
 from matrix.surface.execution.known import known_call
 from matrix.surface.execution.run import MAX_DEPTH, Raised, Returned, Run
-from matrix.surface.execution.syntax import is_inlinable
 from matrix.surface.execution.values import (
     UNKNOWN,
     ClassValue,
@@ -170,10 +169,7 @@ def _call_own(run: Run, function: FunctionValue, arguments: Arguments, node: ast
     if fixed is not None:
         return fixed
     quiet = not run.at_import or run.quiet > 0
-    inlinable = run.inlinable.get(id(function.node))
-    if inlinable is None:
-        inlinable = run.inlinable[id(function.node)] = is_inlinable(function.node)
-    if isinstance(function.node, ast.AsyncFunctionDef) or (quiet and not inlinable):
+    if isinstance(function.node, ast.AsyncFunctionDef) or (quiet and not run.subject.function(function.node).inlinable):
         return UNKNOWN
     local = _passed(function, arguments)
     try:

@@ -7,7 +7,7 @@ import ast
 from matrix.finding import Kind
 from matrix.surface.answer import Presence
 from matrix.surface.execution.run import Run
-from matrix.surface.execution.syntax import flag_parameters, makes_flags
+from matrix.surface.execution.syntax import makes_flags
 from matrix.surface.execution.values import DictValue, FunctionValue, Value
 
 # Keys of `vllm serve` itself that are no field of an argument class.
@@ -33,7 +33,7 @@ def check_call(
     run: Run, function: FunctionValue, node: ast.Call, args: list[Value], keywords: dict[str, Value]
 ) -> None:
     """Check the dicts handed to a function of the subject that turns their keys into flags of the engine."""
-    names = flag_names(run, function)
+    names = run.subject.function(function.node).flags
     if not names:
         return
     arguments = function.node.args
@@ -43,15 +43,6 @@ def check_call(
     for name, value in keywords.items():
         if name in names and isinstance(value, DictValue):
             check_flags(run, value, node)
-
-
-def flag_names(run: Run, function: FunctionValue) -> frozenset[str]:
-    """Return the parameters whose keys become flags, found once per run."""
-    key = id(function.node)
-    found = run.flag_parameters.get(key)
-    if found is None:
-        found = run.flag_parameters[key] = flag_parameters(function.node)
-    return found
 
 
 def check_flag_loop(run: Run, node: ast.For | ast.AsyncFor, options: DictValue) -> None:

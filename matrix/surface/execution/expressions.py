@@ -279,7 +279,7 @@ def logical(run: Run, node: ast.expr, env: Env) -> Value:
             if held is None:
                 result = UNKNOWN
                 if index + 1 < len(node.values):
-                    condition = run.condition(part)
+                    condition = run.subject.condition(part)
                     if conjunction and condition.hasattrs:
                         run.known_attributes = run.known_attributes | set(condition.hasattrs)
                     doubtful = run.at_import or condition.environmental
@@ -310,7 +310,7 @@ def choice(run: Run, node: ast.expr, env: Env) -> Value:
     held = gates.truth(run.evaluate(node.test, env))
     if held is not None:
         return run.evaluate(node.body if held else node.orelse, env)
-    condition = run.condition(node.test)
+    condition = run.subject.condition(node.test)
     doubtful = run.at_import or condition.environmental
     results = []
     saved = run.known_attributes

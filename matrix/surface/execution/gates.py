@@ -65,7 +65,7 @@ def branch(run: Run, node: ast.If, env: Env) -> Flow:
     """Execute an `if`: the branch that runs, or both and their join when it cannot be decided."""
     reads = run.version_reads
     held = truth(run.evaluate(node.test, env))
-    condition = run.condition(node.test)
+    condition = run.subject.condition(node.test)
     versioned = run.version_reads > reads or condition.versioned
     if held is not None:
         body = node.body if held else node.orelse
@@ -85,7 +85,7 @@ def branch(run: Run, node: ast.If, env: Env) -> Flow:
 
 
 def _both(run: Run, node: ast.If, env: Env, *, versioned: bool) -> Flow:
-    condition = run.condition(node.test)
+    condition = run.subject.condition(node.test)
     doubtful = run.at_import or condition.environmental or versioned
     known = run.known_attributes
     run.known_attributes = known | set(condition.hasattrs)
@@ -163,7 +163,7 @@ def joined(first: Value, second: Value) -> Value:
         return first
     for known, other in ((first, second), (second, first)):
         if other is UNKNOWN:
-            keep = isinstance(known, STRUCTURED) or isinstance(known, VersionText | VersionValue)
+            keep = isinstance(known, (*STRUCTURED, VersionText, VersionValue))
             return known if keep else UNKNOWN
     if isinstance(first, DictValue) and isinstance(second, DictValue):
         both = DictValue(dict(first.items), complete=first.complete and second.complete)

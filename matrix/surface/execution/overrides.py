@@ -39,7 +39,7 @@ def _check_method(run: Run, cls: ClassValue, bases: Sequence[Ref], name: str, fu
         if answer.ref is not None and answer.ref.kind == "method":
             _check_fit(run, base, name, answer.ref, function)
         return
-    if len(bases) == len(cls.bases) and any(_last(item) == "override" for item in function.node.decorator_list):
+    if len(bases) == len(cls.bases) and run.subject.function(function.node).overrides:
         symbol = f"{bases[0].dotted}.{name}"
         run.report(
             Kind.OVERRIDE_ORPHANED,
@@ -55,7 +55,7 @@ def _check_fit(run: Run, base: Ref, name: str, method: Ref, function: FunctionVa
     theirs = run.world.signature(method)
     if theirs is None or run.world.is_property(method) or not theirs.certain:
         return
-    static = any(_last(item) == "staticmethod" for item in function.node.decorator_list)
+    static = run.subject.function(function.node).static
     ours = own_signature(function.node, bound=not static)
     fault = misfit(ours, theirs)
     if fault:
@@ -64,12 +64,6 @@ def _check_fit(run: Run, base: Ref, name: str, method: Ref, function: FunctionVa
         if not run.quiet and run.drafts and run.drafts[-1].node is function.node:
             # Only what every caller of the base passes is sure to arrive.
             run.drafts[-1].certain = fault.startswith("cannot take") and not run.doubts and not run.unreached
-
-
-def _last(node: ast.expr) -> str:
-    if isinstance(node, ast.Call):
-        return _last(node.func)
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def own_signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, bound: bool) -> Signature:

@@ -167,7 +167,6 @@ class Run:
     active: list[Raised] = field(default_factory=list)
     classes: list[ClassValue] = field(default_factory=list)
     known_attributes: set[tuple[str, str]] = field(default_factory=set)
-    conditions: dict[int, Condition] = field(default_factory=dict)
     quiet: int = 0
     depth: int = 0
     undecided: int = 0
@@ -176,8 +175,6 @@ class Run:
     unreached: bool = False
     loaded: set[tuple[str, str]] = field(default_factory=set)
     pending: list[tuple[str, str]] = field(default_factory=list)
-    inlinable: dict[int, bool] = field(default_factory=dict)
-    flag_parameters: dict[int, frozenset[str]] = field(default_factory=dict)
     _failures: dict[str, Draft | None] = field(default_factory=dict)
 
     # ------------------------------------------------------------------------------------------------- executing
@@ -201,13 +198,6 @@ class Run:
                 self.unwind(depth)
 
     # --------------------------------------------------------------------------------------------------- guards
-    def condition(self, node: ast.expr) -> Condition:
-        """Return the facts about a test expression, made once per run and node."""
-        found = self.conditions.get(id(node))
-        if found is None:
-            found = self.conditions[id(node)] = Condition(node)
-        return found
-
     def push(self, guard: Guard) -> None:
         """Enter the code behind a condition."""
         self.guards.append(guard)
@@ -445,6 +435,20 @@ class Run:
     def missing_by_assumption(self, dotted: str) -> bool:
         """Return whether the assumed machine lacks this name (`torch.npu` on NVIDIA)."""
         return dotted in self.profile.missing
+
+    # ------------------------------------------------------------------------------------------------- ending
+    def dispose(self) -> None:
+        """Cut the cycles between namespaces, functions and classes, so that counting alone frees the run's memory."""
+        for state in self.modules.values():
+            for function in state.functions:
+                function.edges.clear()
+                function.env = ()
+                if function.owner is not None:
+                    function.owner.body.clear()
+                    function.owner.attributes.clear()
+            state.names.clear()
+            state.functions.clear()
+        self.modules.clear()
 
 
 def all_functions(run: Run) -> Iterable[FunctionValue]:

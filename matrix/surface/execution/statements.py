@@ -11,6 +11,7 @@ from matrix.surface.execution import engine, gates, overrides
 from matrix.surface.execution.assignment import bind
 from matrix.surface.execution.imports import import_from, import_statement
 from matrix.surface.execution.run import Executor, Flow, Frame, Guard, Jump, Raised, Returned, Run, catches
+from matrix.surface.execution.syntax import last_name
 from matrix.surface.execution.values import (
     UNKNOWN,
     ClassValue,
@@ -27,7 +28,6 @@ from matrix.surface.execution.values import (
 )
 
 _UNROLLED: Final = 32
-_PLAIN_DECORATORS: Final = ("staticmethod", "classmethod", "cache", "lru_cache", "cached_property", "wraps", "override")
 
 
 # -------------------------------------------------------------------------------------------------- definitions
@@ -44,15 +44,15 @@ def define_function(run: Run, node: ast.stmt, env: Env) -> Flow:
         for annotation in _annotations(node):
             run.evaluate(annotation, env)
     owner = run.classes[-1] if run.classes and env[0] is run.classes[-1].body else None
-    names = [_last(decorator) for decorator in node.decorator_list]
+    plain = run.subject.function(node).plain
     made = FunctionValue(
         node=node,
         module=run.current,
         env=env if owner is None else env[1:],
         owner=owner,
         scope=".".join((*run.scope, node.name)),
-        plain=all(name in _PLAIN_DECORATORS for name in names),
-        registered=any(name not in _PLAIN_DECORATORS for name in names) and owner is None,
+        plain=plain,
+        registered=not plain and owner is None,
     )
     env[0][node.name] = made
     if run.quiet:
@@ -69,15 +69,6 @@ def _annotations(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     found = [argument.annotation for argument in every if argument is not None and argument.annotation is not None]
     return [*found, node.returns] if node.returns is not None else found
-
-
-def _last(node: ast.expr) -> str:
-    """Return the last part of a decorator's name."""
-    if isinstance(node, ast.Call):
-        return _last(node.func)
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _run_nested(run: Run, function: FunctionValue) -> None:
@@ -107,7 +98,7 @@ def parameters(run: Run, function: FunctionValue) -> Names:
             # A version handed down as an argument: `vllm_version` means the installed one.
             value = VersionValue(run.versions[root], root)
         names[argument.arg] = value
-    static = any(_last(decorator) == "staticmethod" for decorator in function.node.decorator_list)
+    static = run.subject.function(function.node).static
     if function.owner is not None and arguments.args and not static:
         names[arguments.args[0].arg] = SelfValue(function.owner)
     for extra in (arguments.vararg, arguments.kwarg):
@@ -126,7 +117,7 @@ def annotated(run: Run, annotation: ast.expr | None, env: Env) -> Value:
             return UNKNOWN
     if isinstance(node, ast.BinOp):
         node = node.left
-    if isinstance(node, ast.Subscript) and _last(node.value) == "Optional":
+    if isinstance(node, ast.Subscript) and last_name(node.value) == "Optional":
         node = node.slice
     if not isinstance(node, ast.Name | ast.Attribute):
         return UNKNOWN
@@ -274,7 +265,7 @@ def choose(run: Run, node: ast.stmt, env: Env) -> Flow:
     assert isinstance(node, ast.Match)
     run.evaluate(node.subject, env)
     for case in node.cases:
-        guard = Guard(run.condition(node.subject), taken=True, decided=False, doubtful=run.at_import)
+        guard = Guard(run.subject.condition(node.subject), taken=True, decided=False, doubtful=run.at_import)
         before = dict(env[0])
         gates.speculate(run, case.body, env, guard)
         gates.join(env[0], before)
@@ -287,7 +278,7 @@ def insist(run: Run, node: ast.stmt, env: Env) -> Flow:
     reads = run.version_reads
     held = gates.truth(run.evaluate(node.test, env))
     if held is False and run.version_reads > reads and not run.undecided:
-        guard = Guard(run.condition(node.test), taken=False, decided=True, versioned=True)
+        guard = Guard(run.subject.condition(node.test), taken=False, decided=True, versioned=True)
         run.push(guard)
         _refuse(run, node, "AssertionError")
     return None
@@ -300,7 +291,7 @@ def throw(run: Run, node: ast.stmt, env: Env) -> Flow:
         run.evaluate(node.exc, env)
     if run.active:
         caught = run.active[-1]
-        exception = _last(node.exc) if node.exc is not None else caught.exception
+        exception = last_name(node.exc) if node.exc is not None else caught.exception
         draft = caught.draft
         if draft is not None and draft in run.handled:
             run.handled.remove(draft)
@@ -308,7 +299,7 @@ def throw(run: Run, node: ast.stmt, env: Env) -> Flow:
             draft.shown = "" if node.exc is None else run.subject.text(node.exc)
             draft.exception = exception or draft.exception
         raise Raised(exception, draft)
-    return _refuse(run, node, _last(node.exc) if node.exc is not None else "")
+    return _refuse(run, node, last_name(node.exc) if node.exc is not None else "")
 
 
 def _refuse(run: Run, node: ast.Raise | ast.Assert, exception: str) -> Flow:
@@ -384,7 +375,7 @@ def handler_names(handler: ast.ExceptHandler) -> frozenset[str] | None:
     if handler.type is None:
         return None
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return frozenset(_last(item) for item in types)
+    return frozenset(last_name(item) for item in types)
 
 
 def _handle(run: Run, node: ast.Try, raised: Raised, env: Env) -> Flow:
@@ -410,8 +401,8 @@ def with_block(run: Run, node: ast.stmt, env: Env) -> Flow:
     for item in node.items:
         value = run.evaluate(item.context_expr, env)
         call = item.context_expr
-        if isinstance(call, ast.Call) and _last(call) == "suppress":
-            caught = frozenset(_last(argument) for argument in call.args)
+        if isinstance(call, ast.Call) and last_name(call) == "suppress":
+            caught = frozenset(last_name(argument) for argument in call.args)
         if item.optional_vars is not None:
             entered = value if isinstance(value, SelfValue) else UNKNOWN
             bind(run, item.optional_vars, entered, env)

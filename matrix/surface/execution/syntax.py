@@ -103,7 +103,7 @@ def target_names(target: ast.expr) -> Iterator[str]:
 
 @dataclass(eq=False)
 class Condition:
-    """A test expression and what its text says; kept per node by `condition_of`."""
+    """A test expression and what its text says; kept per node by the subject."""
 
     node: ast.expr
 
@@ -142,6 +142,47 @@ def dotted_text(text: str) -> bool:
     return len(text) < 200 and _DOTTED.match(text) is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionFacts:
+    """What the syntax of a function tells.
+
+    `inlinable`: a call of it can be followed for its value. `flags`: the parameters whose keys become command-line
+    flags. `static` and `plain` speak of its decorators: a static method; none that changes what a call does.
+    """
+
+    inlinable: bool
+    flags: frozenset[str]
+    static: bool
+    plain: bool
+    overrides: bool
+
+
+_PLAIN_DECORATORS: Final = frozenset(
+    {"staticmethod", "classmethod", "cache", "lru_cache", "cached_property", "wraps", "override"}
+)
+
+
+def function_facts(node: Function) -> FunctionFacts:
+    """Return the facts about one function."""
+    names = [last_name(decorator) for decorator in node.decorator_list]
+    return FunctionFacts(
+        inlinable=is_inlinable(node),
+        flags=flag_parameters(node),
+        static="staticmethod" in names,
+        plain=all(name in _PLAIN_DECORATORS for name in names),
+        overrides="override" in names,
+    )
+
+
+def last_name(node: ast.expr) -> str:
+    """Return the last part of the name that an expression calls or spells, "" for anything else."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func)
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def is_inlinable(node: Function) -> bool:
     """Return whether calling this function can be followed: short, synchronous, no generator, returns something."""
     if isinstance(node, ast.AsyncFunctionDef) or len(node.body) > 20:
@@ -162,6 +203,8 @@ def is_inlinable(node: Function) -> bool:
 def flag_parameters(node: Function) -> frozenset[str]:
     """Return the parameters whose keys this function turns into command-line flags (`f"--{key}"` in a loop)."""
     names = {arg.arg for arg in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]}
+    if not names:
+        return frozenset()
     found = set()
     for statement in node.body:
         for loop in ast.walk(statement):

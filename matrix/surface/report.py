@@ -1,0 +1,72 @@
+"""One check of a subject against a world, and what it comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from matrix.finding import Effect, Finding, Kind
+from matrix.surface import entrypoints
+from matrix.surface.classify import classify
+from matrix.surface.execution.explore import explore
+from matrix.surface.execution.reach import is_absence
+from matrix.surface.execution.target import Target
+from matrix.surface.subject import Subject, collector_paused
+from matrix.tier import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurfaceReport:
+    """What one check found; `entry_points` maps each entry to `ok`, `breaks` or `absent` (needs a package not held)."""
+
+    findings: tuple[Finding, ...]
+    entry_points: Mapping[str, str]
+    outcome: Outcome
+    reason: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many findings there are by effect; the uncertain ones count under `uncertain` only."""
+        found = Counter(finding.effect.value if finding.certain else "uncertain" for finding in self.findings)
+        return dict(sorted(found.items()))
+
+
+def check_surface(subject: Subject, world: Target, versions: Mapping[str, Version]) -> SurfaceReport:
+    """Return what `subject` uses of the packages in `world` that is not there or not so.
+
+    `versions` are the cell's pins by import root (`flash_attn`); a gate on a package that it does not name is
+    undecided. Nothing of one check is left in the subject or the world for the next.
+    """
+    profile = entrypoints.load(subject.version)
+    with collector_paused():
+        run = explore(subject, world, versions, profile)
+        findings = classify(run)
+        states = {}
+        for entry in profile.entries:
+            if entry.module in run.modules:
+                failing = run.failure(entry.module)
+                states[entry.name] = "ok" if failing is None else "absent" if is_absence(failing) else "breaks"
+        run.dispose()
+    core = frozenset(entry.name for entry in profile.entries if entry.core)
+    outcome, reason = judge(findings, states, core)
+    return SurfaceReport(findings=findings, entry_points=states, outcome=outcome, reason=reason)
+
+
+def judge(findings: tuple[Finding, ...], states: Mapping[str, str], core: frozenset[str]) -> tuple[Outcome, str]:
+    """Return the outcome and its one-line reason: only certain findings count, an absent optional package never."""
+    counted = [finding for finding in findings if finding.certain and finding.kind is not Kind.PACKAGE_ABSENT]
+    for finding in counted:
+        hit = core & set(finding.entry_points)
+        if finding.effect is Effect.BREAKS_IMPORT and hit:
+            failing = sorted(name for name in hit if states.get(name) == "breaks") or sorted(hit)
+            return Outcome.BROKEN, f"{', '.join(failing)} cannot be imported: {finding.message}"
+    for finding in counted:
+        if finding.effect is Effect.BREAKS_FEATURE and finding.default_path:
+            return Outcome.BROKEN, f"{finding.feature or 'training'} fails: {finding.message}"
+    worst = next((finding for finding in counted if finding.effect is not Effect.GUARDED), None)
+    if worst is not None:
+        return Outcome.DEGRADED, worst.message
+    return Outcome.OK, ""
