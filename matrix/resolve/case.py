@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from matrix.cell import Cell, Pin
+from matrix.errors import UsageError
 from matrix.index import File, PackageIndex, Release
 from matrix.metadata import requirements_on
 from matrix.nearness import near_versions
@@ -111,9 +112,11 @@ class Case:
 
     @property
     def overrides(self) -> tuple[Requirement, ...]:
-        """Return the cell's overrides, parsed."""
-        deviation = self.cell.deviation
-        return tuple(Requirement(text) for text in deviation.overrides) if deviation is not None else ()
+        """Return the cell's overrides, parsed; raises UsageError."""
+        try:
+            return tuple(Requirement(text) for text in self.cell.deviation.overrides) if self.cell.deviation else ()
+        except InvalidRequirement as error:
+            raise UsageError("An override is not a requirement.", why=str(error)) from error
 
     @property
     def demands(self) -> tuple[Demand, ...]:

@@ -114,6 +114,8 @@ class Decider:
         if shared is not None:
             return self._solved(case, self._renamed(shared.lock, case), DecidedBy.SHARED)
         answer = self._ask(case.cell, case.cell.requirements)
+        if isinstance(answer, Refused) and (unseen := _unseen(answer, case)):
+            answer = self._ask(case.cell, case.cell.requirements, refresh=unseen)
         match answer:
             case Solved():
                 lock = parse_lock(answer.lock)
@@ -122,11 +124,38 @@ class Decider:
                         self._shared.setdefault(key, _Shared(cell=case.cell, lock=lock))
                 return self._solved(case, lock, DecidedBy.UV)
             case NeedsBuild():
-                return _needs_build(answer, case)
+                return self._above_floors(case) or _needs_build(answer, case)
             case Refused():
                 return self._refused(answer, case)
 
-    def _ask(self, cell: Cell, requirements: tuple[str, ...], *, no_deps: bool = False) -> Answer:
+    def _above_floors(self, case: Case) -> Decision | None:
+        """Return the decision with open axes kept at their floors or above, or None where they have none.
+
+        For a cell whose open axis sends uv back to releases so old that it would have to build something.
+        """
+        floors = {axis.axis: floor for axis in case.cell.open_axes if (floor := self._floor(axis, case)) is not None}
+        if not floors:
+            return None
+        wanted = tuple(f"{axis.value}>={floor}" for axis, floor in floors.items())
+        answer = self._ask(case.cell, (*case.cell.requirements, *wanted))
+        if isinstance(answer, Solved):
+            return self._solved(case, parse_lock(answer.lock), DecidedBy.UV)
+        if isinstance(answer, NeedsBuild):
+            return None
+        chain = _chain(answer, case)
+        reason = f"with {', '.join(wanted)}, current when the newest pin appeared: {in_one_line(chain)}"
+        return Decision(
+            outcome=Outcome.BACKTRACKED,
+            by=DecidedBy.UV,
+            reason=reason,
+            chain=chain,
+            raw=answer.text,
+            notes=_notes(case),
+        )
+
+    def _ask(
+        self, cell: Cell, requirements: tuple[str, ...], *, no_deps: bool = False, refresh: tuple[str, ...] = ()
+    ) -> Answer:
         return self._solver.solve(
             Problem(
                 requirements=requirements,
@@ -134,6 +163,7 @@ class Decider:
                 as_of=cell.as_of,
                 overrides=cell.deviation.overrides if cell.deviation is not None and not no_deps else (),
                 no_deps=no_deps,
+                refresh=refresh,
             )
         )
 
@@ -175,11 +205,9 @@ class Decider:
 
     def _fallen(self, axis: OpenAxis, case: Case, chosen: Version | None) -> tuple[tuple[Fact, ...], str, str] | None:
         """Return why an open axis is below the release that was current when the newest pin appeared, or None."""
-        newest = max(case.holdings, key=lambda holding: holding.release.uploaded, default=None)
-        if newest is None:
-            return None
-        floor = self._current(axis, newest)
-        if floor is None or (chosen is not None and chosen >= floor):
+        floor = self._floor(axis, case)
+        newest = _newest(case)
+        if floor is None or newest is None or (chosen is not None and chosen >= floor):
             return None
         name = axis.axis.value
         when = f"{newest.release.project} {newest.release.version} appeared on {newest.release.uploaded:%Y-%m-%d}"
@@ -193,12 +221,14 @@ class Decider:
         reason = f"{name} fell back to {chosen}: {fact.text}, but {why.reason or 'uv chose otherwise'}"
         return (fact, *why.chain), reason, why.raw
 
-    def _current(self, axis: OpenAxis, newest: Holding) -> Version | None:
-        """Return the newest final release of an open axis at the time of the newest pin, within its specifier."""
-        releases = self._index.project(axis.axis.value).releases.values()
+    def _floor(self, axis: OpenAxis, case: Case) -> Version | None:
+        """Return the final release of an open axis that was current when the newest pin appeared, if there was one."""
+        newest = _newest(case)
+        if newest is None:
+            return None
         known = [
             release.version
-            for release in releases
+            for release in self._index.project(axis.axis.value).releases.values()
             if release.uploaded <= newest.release.uploaded
             and release.yanked is None
             and not release.version.is_prerelease
@@ -272,6 +302,16 @@ def _no_deps(cell: Cell) -> bool:
     return cell.deviation is not None and cell.deviation.no_deps
 
 
+def _newest(case: Case) -> Holding | None:
+    """Return the pin that appeared last."""
+    return max(case.holdings, key=lambda holding: holding.release.uploaded, default=None)
+
+
+def _unseen(refused: Refused, case: Case) -> tuple[str, ...]:
+    """Return the pinned packages of which uv, by an older copy of their page, does not know the pinned release."""
+    return tuple(axis for axis, version in case.pins.items() if f"no version of {axis}=={version}" in refused.text)
+
+
 def _stands_alone(solved: Solved, case: Case) -> bool:
     """Return whether nothing that uv looked at depends on a pinned package, so that its version cannot matter."""
     return solved.dependants is not None and not any(solved.dependants.get(axis) for axis in case.pins)
@@ -301,6 +341,7 @@ def _by_core(core: Core, case: Case, by: DecidedBy) -> Decision:
 
 def _needs_build(answer: NeedsBuild, case: Case) -> Decision:
     text = f"needs a build of {answer.package}: it has no wheel, and its dependencies are not in sdists.toml"
+    text += f" ({answer.because})" if answer.because else ""
     return Decision(outcome=Outcome.UNAVAILABLE, by=DecidedBy.UV, reason=text, chain=(Fact(text=text, source="uv"),),
                     raw=answer.text, notes=_notes(case))  # fmt: skip
 

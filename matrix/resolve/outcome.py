@@ -68,6 +68,11 @@ class Decision:
         return detail
 
 
+_FACTS_IN_A_LINE = 5
+
+
 def in_one_line(facts: Iterable[Fact]) -> str:
-    """Return the facts as one line for people."""
-    return "; ".join(fact.text for fact in facts)
+    """Return the facts as one line for people, the first few of a long chain."""
+    texts = [fact.text for fact in facts]
+    more = len(texts) - _FACTS_IN_A_LINE
+    return "; ".join(texts[:_FACTS_IN_A_LINE]) + (f"; and {more} more facts" if more > 0 else "")

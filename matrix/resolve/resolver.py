@@ -27,6 +27,8 @@ TOOL = "resolve-1"
 """Changes when the same inputs may get another answer from this code."""
 PYPI = "https://pypi.org/simple"
 MAX_AGE = timedelta(hours=24)
+PAGE_MAX_AGE = timedelta(minutes=10)
+"""As long as the index keeps its own pages: were uv's older, a release that one sees would not exist for the other."""
 _FATAL = (IndexUnreachableError, NoSpaceError)
 
 
@@ -37,8 +39,8 @@ def _now() -> datetime:
 class Resolver:
     """Answers the tier `resolve`; remembers what it learned for as long as it lives, and is safe for threads.
 
-    `max_age` is how old the rest of the index may be: uv reads pages again that are older, and an answer that rests on
-    them (`detail["volatile"]`) should be asked again when it is older (`is_stale`).
+    An answer that rests on more of the index than the pinned releases (`detail["volatile"]`) should be asked again when
+    it is older than `max_age` (`is_stale`); uv reads index pages again that are older than `page_max_age`.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Resolver:
         python: Path | None = None,
         index_url: str | None = None,
         max_age: timedelta = MAX_AGE,
+        page_max_age: timedelta = PAGE_MAX_AGE,
         workers: int = 2,
         solver: Solver | None = None,
         clock: Callable[[], datetime] = _now,
@@ -63,7 +66,7 @@ class Resolver:
         self._sdists = load_sdists()
         self._url = index_url or str(getattr(index, "url", PYPI))
         self._solver = solver or Uv(
-            cache_dir=home, index_url=self._url, sdists=self._sdists, uv=uv, python=python, max_age=max_age
+            cache_dir=home, index_url=self._url, sdists=self._sdists, uv=uv, python=python, page_max_age=page_max_age
         )
         self.locks = LockFolder(home / "locks")
         self.max_age = max_age

@@ -35,13 +35,17 @@ _NO_ANSWER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What uv is asked: PEP 508 requirements (the user's own), on a platform, as of a date, with deviations."""
+    """What uv is asked: PEP 508 requirements (the user's own), on a platform, as of a date, with deviations.
+
+    `refresh` names packages whose index pages are to be read anew, however young the copy.
+    """
 
     requirements: tuple[str, ...]
     platform: Platform
     as_of: datetime | None = None
     overrides: tuple[str, ...] = ()
     no_deps: bool = False
+    refresh: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +70,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedsBuild:
-    """uv would have to build an sdist to go on; `package` as `name==version`."""
+    """uv would have to build an sdist to go on; `package` as `name==version`, `because` why uv looked at it."""
 
     package: str
     text: str
+    because: str = ""
 
 
 Answer = Solved | Refused | NeedsBuild
@@ -112,7 +117,7 @@ class Uv:
     """The real solver. Thread-safe; every call is one uv process.
 
     Its own files (cache, bare interpreter, configuration) lie under `cache_dir`; index pages are looked at again when
-    they are older than `max_age`.
+    they are older than `page_max_age`.
     """
 
     def __init__(
@@ -123,13 +128,13 @@ class Uv:
         sdists: SdistTable,
         uv: Path | None = None,
         python: Path | None = None,
-        max_age: timedelta = timedelta(hours=24),
+        page_max_age: timedelta = timedelta(minutes=10),
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._given = uv
         self._python = python or Path(sys.executable)
         self._cache = cache_dir.absolute()
-        self._config = _config(index_url, max_age, sdists)
+        self._config = _config(index_url, page_max_age, sdists)
         self._timeout_s = timeout_s
         self._children = Children()
         self._guard = threading.Lock()
@@ -163,6 +168,8 @@ class Uv:
         command += ["--python-platform", platform.uv]
         if problem.as_of is not None:
             command += ["--exclude-newer", f"{problem.as_of.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"]
+        for package in problem.refresh:
+            command += ["--refresh-package", package]
         if problem.no_deps:
             command.append("--no-deps")
         if problem.overrides:
@@ -204,8 +211,9 @@ class Uv:
 
     def _make_interpreter(self) -> Path:
         home = self._cache / f"bare-{hashlib.sha256(str(self._python).encode()).hexdigest()[:12]}"
-        if (home / "ready").exists() and (home / "bin" / "python").exists():
-            return home / "bin" / "python"
+        python = home / "bin" / "python"
+        if _is_whole(home):
+            return python
         self._cache.mkdir(parents=True, exist_ok=True)
         # Made aside and moved into place, because two runs may start at once on an empty cache.
         aside = Path(tempfile.mkdtemp(prefix=".bare-", dir=self._cache))
@@ -218,17 +226,23 @@ class Uv:
             (packages / "verl_matrix_no_builds.pth").write_text(_NO_BUILDS, encoding="utf-8")
         (aside / "ready").touch()
         try:
+            if home.exists() and not _is_whole(home):
+                shutil.rmtree(home)
             aside.rename(home)
         except OSError:
-            shutil.rmtree(home if not (home / "ready").exists() else aside, ignore_errors=True)
-            if aside.exists():
-                aside.rename(home)
-        return home / "bin" / "python"
+            # Another run was faster.
+            shutil.rmtree(aside, ignore_errors=True)
+        return python
 
 
-def _config(index_url: str, max_age: timedelta, sdists: SdistTable) -> str:
+def _is_whole(home: Path) -> bool:
+    """Return whether the bare interpreter there is complete."""
+    return (home / "ready").exists() and (home / "bin" / "python").exists()
+
+
+def _config(index_url: str, page_max_age: timedelta, sdists: SdistTable) -> str:
     """Return our uv.toml: the one index, how long its pages are good for, and what sdist-only packages depend on."""
-    seconds = max(0, int(max_age.total_seconds()))
+    seconds = max(0, int(page_max_age.total_seconds()))
     return (
         "[[index]]\n"
         'name = "index"\n'
@@ -260,8 +274,13 @@ def read_answer(ended: Ended, problem: Problem) -> Answer:
         raise NoSpaceError("uv ran out of disk space.", why=_tail(message), then="Free some disk space.")
     if "No solution found when resolving dependencies" in text:
         return Refused(text=text.strip(), hints=tuple(" ".join(hint.split()) for hint in hints))
-    if match := re.search(r"Failed to build `([^`]+)`", text):
-        return NeedsBuild(package=match[1].replace(" @ ", "==").replace("@", "=="), text=message.strip())
+    if match := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
+        because = next((hint for hint in hints if "was included because" in hint), "")
+        return NeedsBuild(
+            package=match[1].replace(" @ ", "==").replace("@", "=="),
+            text=message.strip(),
+            because=" ".join(because.replace("`", "").split()),
+        )
     if "invalid value" in text and "--python" in text:
         raise UsageError(f"uv does not know this platform: {problem.platform.uv}, python {problem.platform.python}.",
                          why=_tail(text))  # fmt: skip
@@ -282,7 +301,7 @@ def _failed(what: str, ended: Ended) -> ToolError:
     return ToolError(
         f"`{what}` failed with exit code {ended.code}.",
         why=_tail("\n".join(line for line in ended.stderr.splitlines() if not _LOG.match(line))),
-        then="Run again; if it stays, `python -m pip install --upgrade uv`.",
+        then="Run again; if it stays, delete uv's folder in the cache, and `python -m pip install --upgrade uv`.",
     )
 
 
