@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, front: Front) -> int:
         return 0
     fail_on = _statuses(args.fail_on)
     result = run_job(wiring.open_job(args, plan.cells, front.progress()))
-    files = front.write_report(result, Path(args.out), {planned.cell.name: planned for planned in plan.planned})
+    files = front.write_report(result, Path(args.out))
     _say(_json(front.run_json(result)) if args.json else front.run_table(result))
     _tell_files(files)
     if result.interrupted:
@@ -49,7 +49,7 @@ def report(args: argparse.Namespace, front: Front) -> int:
 
     plan = _plan(args)
     result = recall(wiring.open_job(args, plan.cells, front.progress()))
-    files = front.write_report(result, Path(args.out), {planned.cell.name: planned for planned in plan.planned})
+    files = front.write_report(result, Path(args.out))
     _say(front.run_table(result))
     _tell_files(files)
     return 0
@@ -72,7 +72,7 @@ def check(args: argparse.Namespace, front: Front) -> int:
     )
     result = run_job(wiring.open_job(args, (asked,), front.progress()))
     (verdict,) = result.verdicts
-    _say(_json(front.verdict_json(verdict)) if args.json else front.verdict_text(verdict))
+    _say(_json(front.run_json(result)) if args.json else front.verdict_text(verdict, result))
     return 130 if result.interrupted else exit_code(result.verdicts)
 
 
@@ -117,9 +117,8 @@ def grid(args: argparse.Namespace, front: Front) -> int:
     told = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
     _say(f"{x.value} x {y.value}: {len(made.rows)} of {len(asked)} pairs judged: {told}.")
     for tally in made.run.tallies:
-        _say(
-            f"{tally.tier.value}: {tally.reused} reused, {tally.new} new, {tally.untested} untested, {tally.seconds:.1f} s"
-        )
+        counted = f"{tally.reused} reused, {tally.new} new, {tally.untested} untested"
+        _say(f"{tally.tier.value}: {counted}, {tally.seconds:.1f} s")
     _tell_files(files)
     return 130 if made.run.interrupted else 0
 

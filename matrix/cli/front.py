@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from matrix.finding import Finding
 from matrix.grid import Grid
 from matrix.job import Progress, RunResult
-from matrix.plan import Plan, Planned
+from matrix.plan import Plan
 from matrix.verdict import Verdict
 
 FindingFormat = Literal["text", "markdown", "annotation", "json"]
@@ -27,11 +27,8 @@ class Front(Protocol):
     def run_table(self, result: RunResult) -> str:
         """Return the verdicts of a run as a table for people, with the denominators."""
 
-    def verdict_text(self, verdict: Verdict) -> str:
-        """Return one verdict with its reasons, for people."""
-
-    def verdict_json(self, verdict: Verdict) -> Mapping[str, object]:
-        """Return one verdict as plain JSON data."""
+    def verdict_text(self, verdict: Verdict, result: RunResult) -> str:
+        """Return one verdict of a run with its reasons, for people."""
 
     def run_json(self, result: RunResult) -> Mapping[str, object]:
         """Return a run as plain JSON data (reports/schema.json)."""
@@ -39,7 +36,7 @@ class Front(Protocol):
     def findings_text(self, findings: Sequence[Finding], form: FindingFormat) -> str:
         """Return findings in one of the formats, the breaks first."""
 
-    def write_report(self, result: RunResult, out: Path, planned: Mapping[str, Planned]) -> Sequence[Path]:
+    def write_report(self, result: RunResult, out: Path) -> Sequence[Path]:
         """Write HTML, Markdown, JSON and JUnit into `out` and return the files; raises NoSpaceError."""
 
     def write_grid(self, grid: Grid, out: Path) -> Sequence[Path]:

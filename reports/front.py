@@ -1,0 +1,90 @@
+"""All renderers behind the one protocol that the command line knows (`matrix.cli.front.Front`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from matrix.finding import Finding
+from matrix.grid import Grid
+from matrix.job import Progress, RunResult
+from matrix.plan import Plan, Planned
+from matrix.verdict import Verdict, deviation_words
+from reports.findings import Format
+
+
+class TerminalFront:
+    """The real front: tables fit the terminal they go to, progress goes to standard error."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        """Render for `out`, tell progress to `err`; by default the streams of this process."""
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
+
+    def progress(self) -> Progress:
+        """Return bars where standard error is a terminal, plain lines elsewhere."""
+        from reports.terminal import progress_for
+
+        return progress_for(self._err)
+
+    def plan_table(self, plan: Plan) -> str:
+        """Return a line a cell: its name, its groups, its deviation, and why it is planned; then how many there are."""
+        rows = [(item.cell.name, ", ".join(item.groups), _why(item)) for item in plan.planned]
+        widths = [max(len(row[column]) for row in rows) for column in range(2)]
+        lines = [f"{name:<{widths[0]}}  {groups:<{widths[1]}}  {why}".rstrip() for name, groups, why in rows]
+        return "\n".join([*lines, f"{len(rows)} cells planned"])
+
+    def run_table(self, result: RunResult) -> str:
+        """Return the verdicts as a table with the denominators; in colour on a terminal that wants it."""
+        from reports.terminal import PLAIN_WIDTH, table
+
+        if self._out.isatty() and "NO_COLOR" not in os.environ:
+            return table(result, width=shutil.get_terminal_size().columns, colour=True).rstrip()
+        return table(result, width=PLAIN_WIDTH).rstrip()
+
+    def verdict_text(self, verdict: Verdict) -> str:
+        """Return one verdict with its reasons, chain and findings."""
+        from reports.terminal import verdict_text
+
+        return verdict_text(verdict).rstrip()
+
+    def verdict_json(self, verdict: Verdict) -> Mapping[str, object]:
+        """Return one verdict as plain JSON data (schema.json: `verdict`)."""
+        from reports.document import cell_document
+
+        return cell_document(verdict)
+
+    def run_json(self, result: RunResult) -> Mapping[str, object]:
+        """Return a run as plain JSON data (schema.json)."""
+        from reports.document import document
+
+        return document(result)
+
+    def findings_text(self, findings: Sequence[Finding], form: Format) -> str:
+        """Return findings in one of the formats, the breaks first."""
+        from reports.findings import render
+
+        return render(findings, form)
+
+    def write_report(self, result: RunResult, out: Path, planned: Mapping[str, Planned]) -> Sequence[Path]:
+        """Write HTML, Markdown, JSON and JUnit into `out` and return the files; raises NoSpaceError, UsageError."""
+        from reports.build import build
+
+        return build(replace(result, plan=planned), out).all
+
+    def write_grid(self, grid: Grid, out: Path) -> Sequence[Path]:
+        """Write the CSV and the HTML heat map into `out` and return the files; raises NoSpaceError, UsageError."""
+        from reports.build import build_grid
+
+        files = build_grid(grid, out)
+        return (files.html, files.csv)
+
+
+def _why(item: Planned) -> str:
+    words = deviation_words(item.cell)
+    return f"[{words}] {item.cell.reason}" if words else item.cell.reason
