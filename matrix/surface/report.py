@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
 from matrix.finding import Effect, Finding, Kind
 from matrix.surface import entrypoints
 from matrix.surface.classify import classify
-from matrix.surface.execution.explore import explore
+from matrix.surface.execution.explore import explore, load_entries
 from matrix.surface.execution.reach import is_absence
 from matrix.surface.execution.target import Target
 from matrix.surface.subject import Subject, collector_paused
@@ -53,6 +53,38 @@ def check_surface(subject: Subject, world: Target, versions: Mapping[str, Versio
     core = frozenset(entry.name for entry in profile.entries if entry.core)
     outcome, reason = judge(findings, states, core)
     return SurfaceReport(findings=findings, entry_points=states, outcome=outcome, reason=reason)
+
+
+def failing_imports(
+    subject: Subject,
+    world: Target,
+    versions: Mapping[str, Version],
+    modules: Iterable[str],
+    *,
+    absent: Iterable[str] = (),
+    gpu: bool = True,
+) -> dict[str, str]:
+    """Return, for each of the subject's modules that cannot be imported, why: `absent`, or the misfit's symbol.
+
+    `absent` are import roots known not to be installed, beside those of `verl.toml`; without `gpu` the machine has no
+    CUDA device. For measuring the tier against real imports (tests/accuracy/score.py).
+    """
+    profile = entrypoints.load(subject.version)
+    entries = tuple(
+        entrypoints.EntryPoint(name=module, module=module, feature="", core=False)
+        for module in modules
+        if subject.exists(module)
+    )
+    extra = dict.fromkeys(absent, "not installed")
+    calls = {**profile.calls, "torch.cuda.is_available": gpu}
+    profile = replace(profile, entries=entries, calls=calls, absent={**profile.absent, **extra})
+    with collector_paused():
+        run = load_entries(subject, world, versions, profile)
+        found = {entry.module: run.failure(entry.module) for entry in entries}
+        run.dispose()
+    return {
+        module: "absent" if is_absence(draft) else draft.symbol for module, draft in found.items() if draft is not None
+    }
 
 
 def judge(findings: tuple[Finding, ...], states: Mapping[str, str], core: frozenset[str]) -> tuple[Outcome, str]:

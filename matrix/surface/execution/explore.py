@@ -20,10 +20,7 @@ _MAINS = ("main", "run_ppo", "main_task", "run")
 
 def explore(subject: Subject, world: Target, versions: Mapping[str, Version], profile: Profile) -> Run:
     """Return the finished execution of every entry point of the subject and of what is reached from them."""
-    run = Run(subject, world, versions, profile, EVALUATORS, EXECUTORS)
-    for entry in profile.entries:
-        if subject.exists(entry.module):
-            run.import_module(entry.module)
+    run = load_entries(subject, world, versions, profile)
     while _load_pending(run) or _run_live(run):
         pass
     run.unreached = True
@@ -31,6 +28,15 @@ def explore(subject: Subject, world: Target, versions: Mapping[str, Version], pr
         for function in rest:
             function.unreached = True
             run.run_function(function, parameters(run, function))
+    return run
+
+
+def load_entries(subject: Subject, world: Target, versions: Mapping[str, Version], profile: Profile) -> Run:
+    """Return an execution in which the entry points have been imported, and no function called that imports do not."""
+    run = Run(subject, world, versions, profile, EVALUATORS, EXECUTORS)
+    for entry in profile.entries:
+        if subject.exists(entry.module):
+            run.import_module(entry.module)
     return run
 
 
