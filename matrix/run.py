@@ -222,5 +222,6 @@ def _notes(store: Store) -> tuple[str, ...]:
     if not store.damage:
         return ()
     first = store.damage[0]
-    passed = f"{len(store.damage)} lines of {store.path.name} cannot be read and were passed over"
-    return (f"{passed} (line {first.line}: {first.what}).",)
+    lines = "1 line" if len(store.damage) == 1 else f"{len(store.damage)} lines"
+    passed = f"{lines} of {store.path.name} passed over, not readable as observations"
+    return (f"{passed} (first line {first.line}: {first.what}).",)

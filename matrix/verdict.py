@@ -8,7 +8,7 @@ from datetime import datetime
 
 from matrix.cell import Cell
 from matrix.errors import NothingRanError
-from matrix.finding import Effect
+from matrix.finding import Effect, Kind
 from matrix.observe import Observation
 from matrix.tier import Outcome, Status, Tier
 
@@ -191,22 +191,29 @@ class _Weighed:
 
 
 def _weigh(observation: Observation) -> _Weighed:
-    """Return the outcome as far as certain findings carry it; a probe without findings is taken at its word."""
+    """Return the outcome as far as certain findings carry it; a probe that lists none is taken at its word.
+
+    `broken` needs something that breaks at import, or whatever the configuration of an ordinary run.
+    """
     outcome = observation.outcome
     found = observation.detail.get("findings") if outcome in (Outcome.BROKEN, Outcome.DEGRADED) else None
-    if not isinstance(found, list | tuple):
+    if not isinstance(found, list | tuple) or not found:
         return _Weighed(observation=observation, outcome=outcome)
-    certain = [item for item in found if isinstance(item, Mapping) and item.get("certain", True)]
-    effects = {Effect(item["effect"]) for item in certain} - {Effect.GUARDED}
-    if not effects:
+    counted = [item for item in found if isinstance(item, Mapping) and _counts(item)]
+    if not counted:
         outcome = Outcome.OK
-    elif Effect.BREAKS_IMPORT not in effects:
+    elif not any(item["effect"] == Effect.BREAKS_IMPORT or item.get("default_path") for item in counted):
         outcome = Outcome.DEGRADED
-    hurt = {str(item["feature"]) for item in certain if item.get("feature") and item["effect"] in _HURTS}
+    hurt = {str(item["feature"]) for item in counted if item.get("feature") and item["effect"] in _HURTS}
     return _Weighed(observation=observation, outcome=outcome, features=frozenset(hurt))
 
 
 _HURTS = (Effect.BREAKS_FEATURE, Effect.DEGRADES)
+
+
+def _counts(item: Mapping[str, object]) -> bool:
+    """Return whether a finding may decide: it is certain, and neither guarded nor about a package that is not held."""
+    return bool(item.get("certain", True)) and item["effect"] != Effect.GUARDED and item["kind"] != Kind.PACKAGE_ABSENT
 
 
 def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[str, ...]:

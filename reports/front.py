@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -47,17 +46,12 @@ class TerminalFront:
             return table(result, width=shutil.get_terminal_size().columns, colour=True).rstrip()
         return table(result, width=PLAIN_WIDTH).rstrip()
 
-    def verdict_text(self, verdict: Verdict) -> str:
-        """Return one verdict with its reasons, chain and findings."""
+    def verdict_text(self, verdict: Verdict, result: RunResult) -> str:
+        """Return one verdict with its reasons, chain and findings, and the tools that made it."""
+        from reports.headline import provenance
         from reports.terminal import verdict_text
 
-        return verdict_text(verdict).rstrip()
-
-    def verdict_json(self, verdict: Verdict) -> Mapping[str, object]:
-        """Return one verdict as plain JSON data (schema.json: `verdict`)."""
-        from reports.document import cell_document
-
-        return cell_document(verdict)
+        return f"{verdict_text(verdict)}  made by    {provenance(result)}"
 
     def run_json(self, result: RunResult) -> Mapping[str, object]:
         """Return a run as plain JSON data (schema.json)."""
@@ -71,11 +65,11 @@ class TerminalFront:
 
         return render(findings, form)
 
-    def write_report(self, result: RunResult, out: Path, planned: Mapping[str, Planned]) -> Sequence[Path]:
+    def write_report(self, result: RunResult, out: Path) -> Sequence[Path]:
         """Write HTML, Markdown, JSON and JUnit into `out` and return the files; raises NoSpaceError, UsageError."""
         from reports.build import build
 
-        return build(replace(result, plan=planned), out).all
+        return build(result, out).all
 
     def write_grid(self, grid: Grid, out: Path) -> Sequence[Path]:
         """Write the CSV and the HTML heat map into `out` and return the files; raises NoSpaceError, UsageError."""

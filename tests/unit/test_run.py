@@ -282,7 +282,7 @@ def test_recall_builds_the_verdicts_from_the_store_and_asks_nothing(tmp_path: Pa
 
 def test_damage_in_the_store_is_told(tmp_path: Path) -> None:
     (tmp_path / "observations.jsonl").write_text("rubbish\n")
-    assert "1 lines of observations.jsonl cannot be read" in run(_job(tmp_path)).notes[0]
+    assert "1 line of observations.jsonl passed over" in run(_job(tmp_path)).notes[0]
 
 
 def test_the_silent_progress_says_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

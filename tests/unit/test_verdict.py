@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from matrix.cell import Axis, Cell, Deviation, OpenAxis
 from matrix.errors import NothingRanError
-from matrix.finding import Effect, Finding
+from matrix.finding import Effect, Finding, Kind
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict, exit_code, judge
 from tests.unit.run_fakes import AT, cell, finding, observation
@@ -78,6 +78,9 @@ IMPORT, FEATURE = Effect.BREAKS_IMPORT, Effect.BREAKS_FEATURE
         (DEGRADED, [finding(FEATURE, feature="b", certain=False)], Status.WORKS, ()),
         (DEGRADED, [finding(Effect.GUARDED, feature="b")], Status.WORKS, ()),
         (DEGRADED, [finding(IMPORT)], Status.DEGRADED, ()),
+        (BROKEN, [replace(finding(FEATURE, feature="trainer"), default_path=True)], Status.BROKEN, ("trainer",)),
+        (BROKEN, [replace(finding(IMPORT, feature="a"), kind=Kind.PACKAGE_ABSENT)], Status.WORKS, ()),
+        (BROKEN, [], Status.BROKEN, ()),
         (OK, [finding(IMPORT, certain=False)], Status.WORKS, ()),
     ],
 )

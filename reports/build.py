@@ -1,0 +1,79 @@
+"""Writing the reports: every file whole or not at all, so that a reader never meets half of one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from matrix.cache import write_atomically
+from matrix.grid import Grid
+from matrix.job import RunResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFiles:
+    """Where the reports of a run are."""
+
+    html: Path
+    markdown: Path
+    json: Path
+    junit: Path
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """Return all of them, the one for people first."""
+        return (self.html, self.markdown, self.json, self.junit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridFiles:
+    """Where the files of a grid are."""
+
+    html: Path
+    csv: Path
+
+
+def build(result: RunResult, out_dir: Path, *, report_url: str = "") -> ReportFiles:
+    """Write the page, the summary, the JSON and the JUnit report into `out_dir`, which is made if need be.
+
+    `report_url` is where the page will be served, for the links of the summary.
+
+    Raises:
+        NoSpaceError: the disk is full; the reports of the last run are still whole.
+        UsageError: the folder cannot be written.
+        CorruptFileError: a stored detail cannot be read.
+    """
+    from reports.document import document
+    from reports.junit import junit
+    from reports.markdown import summary
+    from reports.page import page
+
+    files = ReportFiles(
+        html=out_dir / "index.html",
+        markdown=out_dir / "summary.md",
+        json=out_dir / "report.json",
+        junit=out_dir / "junit.xml",
+    )
+    doc = document(result)
+    _write(files.json, json.dumps(doc, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    _write(files.html, page(result, doc=doc))
+    _write(files.markdown, summary(result, report_url=report_url))
+    _write(files.junit, junit(result))
+    return files
+
+
+def build_grid(grid: Grid, out_dir: Path) -> GridFiles:
+    """Write the CSV and the heat map of a grid into `out_dir`, named by the two axes; raises as `build` does."""
+    from reports.heatmap import heatmap
+
+    stem = f"grid-{grid.x}-{grid.y}"
+    files = GridFiles(html=out_dir / f"{stem}.html", csv=out_dir / f"{stem}.csv")
+    _write(files.csv, grid.to_csv())
+    _write(files.html, heatmap(grid))
+    return files
+
+
+def _write(path: Path, text: str) -> None:
+    # A lone surrogate, as a broken file name in a log leaves it, is no text that a file can hold.
+    write_atomically(path, text.encode("utf-8", "replace"))

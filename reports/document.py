@@ -1,0 +1,101 @@
+"""The JSON report: everything a run found out, as plain data (`schema.json`); the HTML page is made from the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matrix.cell import Axis
+from matrix.job import RunResult
+from matrix.observe import Observation
+from matrix.plan import Planned
+from matrix.tier import Status, Tier
+from matrix.verdict import Verdict
+from reports import headline
+
+SCHEMA = 1
+
+
+def document(result: RunResult) -> dict[str, object]:
+    """Return the report as plain JSON data; reads the details of the observations, one cell after the other.
+
+    Raises:
+        CorruptFileError: a stored detail cannot be read.
+    """
+    return {
+        "schema": SCHEMA,
+        "title": headline.title(result),
+        "denominator": headline.denominator(result),
+        "at": result.at.isoformat(),
+        "planned": result.planned,
+        "ran": result.ran,
+        "interrupted": result.interrupted,
+        "counts": {status.value: count for status, count in result.counts.items()},
+        "tiers": [tally.to_json() for tally in result.tallies],
+        "tools": dict(result.tools),
+        "notes": list(result.notes),
+        "cells": [cell_document(verdict, result.plan, result.expected) for verdict in result.verdicts],
+    }
+
+
+def cell_document(
+    verdict: Verdict, plan: Mapping[str, Planned] | None = None, expected: Mapping[str, Status] | None = None
+) -> dict[str, Any]:
+    """Return one cell of the report (`schema.json`: `verdict`); raises CorruptFileError."""
+    name = verdict.cell.name
+    planned = (plan or {}).get(name) or Planned(cell=verdict.cell)
+    known = (expected or {}).get(name)
+    return verdict.to_json() | {
+        "groups": list(planned.groups),
+        "source": planned.source,
+        "source_date": planned.date.date().isoformat() if planned.date else None,
+        "expected": known.value if known else None,
+        "resolve": _resolve(verdict.observation(Tier.RESOLVE)),
+        "surface": _surface(verdict.observation(Tier.SURFACE)),
+    }
+
+
+def _resolve(observation: Observation | None) -> dict[str, object] | None:
+    """Return what the resolver said: the chain of facts, the versions that were locked, what to know of them."""
+    if observation is None:
+        return None
+    detail = observation.detail
+    versions = _mapping(detail.get("versions"))
+    axes = {axis.value: versions[axis.value] for axis in Axis if axis.value in versions}
+    return {
+        "outcome": observation.outcome.value,
+        "reason": observation.reason,
+        "chain": [_fact(item) for item in _sequence(detail.get("chain"))],
+        "axes": axes,
+        "packages": len(versions),
+        "versions": {name: str(version) for name, version in sorted(versions.items())},
+        "notes": [str(note) for note in (*_sequence(detail.get("notes")), *_sequence(detail.get("hints")))],
+    }
+
+
+def _fact(item: object) -> dict[str, str]:
+    fact = _mapping(item)
+    if not fact:
+        return {"text": str(item), "source": ""}
+    return {"text": str(fact.get("text", "")), "source": str(fact.get("source", ""))}
+
+
+def _surface(observation: Observation | None) -> dict[str, object] | None:
+    """Return what the surface check found, and at which versions it looked."""
+    if observation is None:
+        return None
+    detail = observation.detail
+    return {
+        "outcome": observation.outcome.value,
+        "reason": observation.reason,
+        "versions": {str(name): str(version) for name, version in _mapping(detail.get("versions")).items()},
+        "findings": [dict(item) for item in _sequence(detail.get("findings")) if isinstance(item, Mapping)],
+    }
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()

@@ -1,0 +1,87 @@
+"""JUnit XML: one test case for every cell and tier, for whatever shows test results."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+from matrix.job import RunResult
+from matrix.observe import Observation
+from matrix.tier import Outcome, Status, Tier
+from matrix.verdict import Verdict
+from reports import headline
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_DECIDING = {Status.CONFLICT: Tier.RESOLVE, Status.BROKEN: Tier.SURFACE, Status.DEGRADED: Tier.SURFACE}
+"""At which tier an expected status is looked for."""
+
+
+def junit(result: RunResult) -> str:
+    """Return the result as JUnit XML.
+
+    A tier that is broken or in conflict is a failure, unless the cell was expected to be just so; one that was expected
+    and did not come is a failure too. A tier without an answer is skipped, with the reason. A degraded tier passes and
+    names its features.
+    """
+    suites = ET.Element("testsuites", name="verl-matrix")
+    totals = {"tests": 0, "failures": 0, "skipped": 0}
+    for tally in result.tallies:
+        suite = ET.SubElement(suites, "testsuite", name=tally.tier.value, time=f"{tally.seconds:.3f}", errors="0")
+        suite.set("timestamp", f"{result.at:%Y-%m-%dT%H:%M:%S}")
+        for verdict in result.verdicts:
+            _case(suite, verdict, tally.tier, result.expected.get(verdict.cell.name))
+        counts = {
+            "tests": len(suite),
+            "failures": len(suite.findall("*/failure")),
+            "skipped": len(suite.findall("*/skipped")),
+        }
+        for name, count in counts.items():
+            suite.set(name, str(count))
+            totals[name] += count
+        out = ET.SubElement(suite, "system-out")
+        out.text = _clean(f"{headline.denominator(result)} {headline.provenance(result)}")
+    for name, count in totals.items():
+        suites.set(name, str(count))
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _case(suite: ET.Element, verdict: Verdict, tier: Tier, expected: Status | None) -> None:
+    observation = verdict.observation(tier)
+    seconds = observation.seconds if observation else 0.0
+    case = ET.SubElement(suite, "testcase", classname=tier.value, name=verdict.cell.name, time=f"{seconds:.3f}")
+    outcome = observation.outcome if observation else Outcome.UNTESTED
+    reason = _clean(observation.reason if observation else "nothing was asked")
+    looked_for = expected in _DECIDING and _DECIDING[expected] is tier
+    if outcome is Outcome.UNTESTED:
+        ET.SubElement(case, "skipped", message=reason)
+    elif looked_for and verdict.status is not expected:
+        words = f"expected {expected}, but the cell is {verdict.status}"
+        ET.SubElement(case, "failure", message=words, type="expectation").text = _text(verdict, observation)
+    elif not _fails(verdict, tier) or looked_for:
+        ET.SubElement(case, "system-out").text = _text(verdict, observation)
+    else:
+        ET.SubElement(case, "failure", message=reason, type=outcome.value).text = _text(verdict, observation)
+
+
+def _fails(verdict: Verdict, tier: Tier) -> bool:
+    """Return whether this tier counts against the cell: a waived conflict or an uncertain finding does not."""
+    if tier is Tier.RESOLVE:
+        return verdict.status is Status.CONFLICT
+    observation = verdict.observation(tier)
+    return verdict.works is Outcome.BROKEN and observation is not None and observation.outcome is Outcome.BROKEN
+
+
+def _text(verdict: Verdict, observation: Observation | None) -> str:
+    """Return what a reader of the case needs: the whole verdict, and where the evidence is."""
+    lines = [f"status: {verdict.status}", *verdict.reasons]
+    if verdict.features:
+        lines.append(f"features: {', '.join(verdict.features)}")
+    if observation is not None:
+        lines.append(f"evidence: {observation.question.key} ({observation.at.isoformat()}, {observation.machine})")
+    return _clean("\n".join(lines))
+
+
+def _clean(text: str) -> str:
+    """Return the text without the characters that XML cannot hold."""
+    return _NOT_XML.sub("\ufffd", text)

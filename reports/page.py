@@ -1,0 +1,160 @@
+"""The HTML page: self-contained, made from the JSON report; everything that packages or logs say is escaped."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matrix.job import RunResult
+from matrix.tier import Status
+from reports.document import document
+from reports.legend import EFFECTS, OUTCOMES, STATUSES, TIERS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+TEMPLATES = Path(__file__).with_name("templates")
+ROWS = 200
+"""So many findings of one effect are shown in a cell; the rest is in the JSON report."""
+GUARDED_ROWS = 25
+_SECONDARY_GROUPS = frozenset({"ci"})
+_HAYSTACK_CHARS = 4_000
+
+
+def page(result: RunResult, *, doc: dict[str, Any] | None = None) -> str:
+    """Return the page; `doc` is the result's `document` where it was made already."""
+    data: dict[str, Any] = document(result) if doc is None else doc
+    template = environment().get_template("page.html.j2")
+    return template.render(
+        doc=data,
+        groups=_groups([_shown(cell) for cell in data["cells"]]),
+        statuses=STATUSES,
+        outcomes=OUTCOMES,
+        tiers=TIERS,
+        when=when(data["at"]),
+    )
+
+
+def environment() -> Environment:
+    """Return the template environment: escapes everything, refuses names that are not there."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        finalize=printable,
+    )
+    made.filters["brief"] = brief
+    made.filters["breakable"] = breakable
+    return made
+
+
+def printable(value: object) -> object:
+    """Return text without control characters, which a log may hold and HTML does not allow; anything else as it is."""
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return type(value)("".join(char for char in value if char.isprintable() or char in "\n\t"))
+
+
+def breakable(text: str) -> Markup:
+    """Return a dotted name or a path, escaped, that a browser may break after a dot, slash or underscore."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([./_])(?=\w)", r"\1<wbr>", str(escape(printable(text)))))  # noqa: S704 - escaped just before
+
+
+def _groups(cells: list[dict[str, Any]]) -> list[dict[str, object]]:
+    """Return the cells under the first of their groups, in the order of the plan."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        names = [name for name in cell["groups"] if name not in _SECONDARY_GROUPS] or cell["groups"] or [""]
+        found.setdefault(names[0], []).append(cell)
+    return [
+        {"key": key or "other", "title": _title(key), "cells": members, "summary": _summary(members)}
+        for key, members in found.items()
+    ]
+
+
+def _title(group: str) -> str:
+    return group.replace("-", " ").capitalize() if group else "Cells"
+
+
+def _summary(cells: list[dict[str, Any]]) -> str:
+    """Return how the cells of a group came out, as `3 of 16 work, 13 in conflict`."""
+    counts = Counter(cell["status"] for cell in cells)
+    parts = [f"{counts[status]} {status}" for status in Status if counts[status]]
+    return f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}: {', '.join(parts)}"
+
+
+def _shown(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cell with what only the page needs: times for people, findings by effect, text to filter by."""
+    surface = cell["surface"] or {}
+    effects = []
+    for effect, title in EFFECTS.items():
+        rows = [_finding(item) for item in surface.get("findings", ()) if item["effect"] == effect.value]
+        shown = rows[: GUARDED_ROWS if effect.value == "guarded" else ROWS]
+        if rows:
+            left = len(rows) - len(shown)
+            effects.append({"key": effect.value, "title": title, "total": len(rows), "rows": shown, "left": left})
+    differs = [f"deviation: {cell['deviation']}"] if cell["deviation"] else []
+    if cell["as_of"]:
+        differs.append(f"as of {when(cell['as_of'])}")
+    return {
+        **cell,
+        "effects": effects,
+        "differs": differs,
+        "when": when(cell["at"]) if cell["at"] else "never",
+        "evidence": [{**item, "when": when(item["at"])} for item in cell["evidence"]],
+        "haystack": _haystack(cell, effects),
+    }
+
+
+def _finding(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a finding with every field that the table shows, also where an older observation lacks one."""
+    defaults: dict[str, Any] = {
+        "found_at": None,
+        "moved_to": [],
+        "feature": "",
+        "entry_points": [],
+        "exception": "",
+        "guard": "",
+    }
+    filled = {**defaults, "certain": True, "message": "", **item}
+    for name in ("used_at", "found_at"):
+        if filled[name]:
+            filled[name] = {"line": 0, "scope": "", **filled[name]}
+    return filled
+
+
+def _haystack(cell: Mapping[str, Any], effects: list[dict[str, Any]]) -> str:
+    """Return the text in which the filter looks, lower case."""
+    words = [
+        cell["cell"],
+        cell["status"],
+        cell["resolvable"],
+        cell["works"],
+        *cell["groups"],
+        *cell["requirements"],
+        *cell["features"],
+        *cell["reasons"],
+        *(item["symbol"] for part in effects if part["key"] != "guarded" for item in part["rows"]),
+    ]
+    return " ".join(" ".join(words).lower().split())[:_HAYSTACK_CHARS]
+
+
+def when(text: str) -> str:
+    """Return an ISO time as people read it, UTC."""
+    return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def brief(digest: str) -> str:
+    """Return a digest cut to what tells it from others; anything else as it is."""
+    algorithm, _, value = digest.partition(":")
+    return f"{algorithm}:{value[:10]}" if value and len(value) > 16 else digest[:24]

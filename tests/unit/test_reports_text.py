@@ -1,0 +1,198 @@
+"""Terminal and Markdown: golden files, and what hostile text must not do."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrix.job import RunResult, Tally
+from matrix.tier import Outcome, Status, Tier
+from matrix.verdict import judge
+from reports import headline
+from reports.findings import Format, render
+from reports.markdown import LIMIT_BYTES, escaped, summary
+from reports.terminal import Bars, Lines, progress_for, table, verdict_text
+from tests.unit.report_samples import DOUBT, FUSED, GUARDED, HOSTILE, PAIR, QUIET, SWIZZLE, sample, seen
+from tests.unit.run_fakes import AT, cell, observation
+
+GOLDEN = Path(__file__).with_name("golden") / "reports"
+
+
+def _verdicts(result: RunResult) -> str:
+    return "\n".join(verdict_text(verdict) for verdict in result.verdicts)
+
+
+def _findings(form: Format) -> Callable[[RunResult], str]:
+    return lambda _: render(
+        (GUARDED, DOUBT, SWIZZLE, QUIET, FUSED, replace(FUSED, message=HOSTILE, guard=HOSTILE)), form
+    )
+
+
+RENDERED: dict[str, Callable[[RunResult], str]] = {
+    "findings.txt": _findings("text"),
+    "findings.md": _findings("markdown"),
+    "findings-annotation.txt": _findings("annotation"),
+    "findings.json": _findings("json"),
+    "table.txt": lambda result: table(result),
+    "table-narrow.txt": lambda result: table(result, width=120),
+    "table-colour.txt": lambda result: table(result, width=120, colour=True),
+    "verdicts.txt": _verdicts,
+    "summary.md": lambda result: summary(result),
+    "summary-linked.md": lambda result: summary(result, report_url="https://ci.example/run/7/index.html"),
+}
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_text_is_as_agreed(name: str) -> None:
+    text = RENDERED[name](sample())
+    path = GOLDEN / name
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), f"rewrite with GOLDEN=write pytest {Path(__file__).name}"
+
+
+@pytest.mark.parametrize("name", [name for name in RENDERED if name not in ("table-colour.txt", "findings.json")])
+def test_hostile_text_reaches_no_terminal_and_no_page(name: str) -> None:
+    text = RENDERED[name](sample())
+    assert "\x1b" not in text
+    assert "\x00" not in text
+    if name.endswith(".md"):
+        assert "<script>" not in re.sub(r"\\(.)", "", text)
+
+
+def test_colour_does_not_take_a_reason_for_markup() -> None:
+    verdict = seen(PAIR, Outcome.OK, Outcome.BROKEN, (), ("", "[red]not red[/red] \x1b[31m"))
+    text = table(replace(sample(), verdicts=(verdict,)), width=200, colour=True)
+    assert "[red]not red[/red]" in text
+    assert "\x1b[31m" not in text.replace("\x1b[1;31m", "")
+
+
+@given(st.text())
+def test_escaped_markdown_is_one_line_without_live_characters(text: str) -> None:
+    shown = escaped(text)
+    assert "\n" not in shown
+    assert not re.search(r"[`*_\[\]<>|]", re.sub(r"\\.", "", shown))
+
+
+def test_a_table_row_of_the_summary_has_as_many_columns_as_its_head() -> None:
+    rows = [line for line in summary(sample()).splitlines() if line.startswith("|")]
+    assert HOSTILE.count("|") == 1
+    for row in rows:
+        columns = re.sub(r"\\.", "", row).count("|") - 1
+        assert columns in (5, 6)
+
+
+def test_a_huge_summary_stays_below_the_limit_of_a_step_summary_and_says_what_is_missing() -> None:
+    base = sample()
+    verdicts = tuple(
+        seen(cell(verl="0.9.1", vllm=f"0.{n}.0"), Outcome.CONFLICT, None, (), (f"{n} " + "<" * 500, ""))
+        for n in range(2500)
+    )
+    text = summary(replace(base, verdicts=verdicts))
+    assert len(text.encode()) < LIMIT_BYTES + 2000
+    assert re.search(r"… \d+ more lines; the HTML page and report.json have them all", text)
+
+
+def test_common_reasons_are_counted() -> None:
+    verdicts = tuple(
+        seen(
+            cell(verl="0.9.1", vllm=f"0.{n}.0"), Outcome.OK, Outcome.BROKEN, (), ("", "FusedMoE is gone" if n else "x")
+        )
+        for n in range(4)
+    )
+    assert "- 3 of 4: surface: FusedMoE is gone" in summary(replace(sample(), verdicts=verdicts))
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (sample(), "8 of 9 cells ran (resolve 8 of 9, surface 6 of 9); static analysis, nothing installed; 2026-11-30"),
+        (RunResult(verdicts=(), tallies=(), at=AT), "0 of 0 cells ran; on no machine; 2026-11-30 12:00 UTC."),
+        (
+            RunResult(
+                verdicts=(judge(PAIR, [observation(PAIR.name, Tier.GPU, machine="1x H200")]),),
+                tallies=(Tally(tier=Tier.GPU, planned=1, new=1),),
+                at=AT,
+                interrupted=True,
+            ),
+            "1 of 1 cell ran (gpu 1 of 1), interrupted; 1x H200;",
+        ),
+    ],
+)
+def test_no_number_without_its_denominator(result: RunResult, words: str) -> None:
+    assert words in headline.denominator(result)
+
+
+def test_one_works_and_two_work() -> None:
+    both = sample()
+    one = replace(both, verdicts=tuple(v for v in both.verdicts if v.cell is PAIR or v.status is not Status.WORKS))
+    assert headline.title(one) == "1 of 8 cells works as far as tried"
+    assert headline.title(both) == "2 of 9 cells work as far as tried"
+
+
+def test_plain_progress_is_a_line_a_cell() -> None:
+    lines: list[str] = []
+    heard = Lines(lines.append)
+    heard.start(Tier.RESOLVE, 2)
+    heard.done(Tier.RESOLVE, "a", Outcome.OK, reused=True)
+    heard.done(Tier.RESOLVE, "b", Outcome.CONFLICT, reused=False)
+    heard.end(Tier.RESOLVE)
+    assert "".join(lines) == (
+        "resolve: 2 cells\n"
+        "resolve 1/2  ✓ ok          a  (stored)\n"
+        "resolve 2/2  ≠ conflict    b\n"
+        "resolve: 2 of 2 cells done, 1 of them from the store\n"
+    )
+
+
+def test_plain_progress_over_a_lattice_is_some_twenty_lines() -> None:
+    lines: list[str] = []
+    heard = Lines(lines.append)
+    heard.start(Tier.SURFACE, 1088)
+    for number in range(1088):
+        heard.done(Tier.SURFACE, str(number), Outcome.OK, reused=False)
+    heard.end(Tier.SURFACE)
+    assert 20 <= len(lines) <= 24
+    assert lines[-2].startswith("surface 1088/1088")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_bars_on_a_terminal_and_lines_elsewhere() -> None:
+    assert isinstance(progress_for(Terminal()), Bars)
+    stream = io.StringIO()
+    progress_for(stream).start(Tier.RESOLVE, 3)
+    assert stream.getvalue() == "resolve: 3 cells\n"
+
+
+def test_bars_end_where_the_tier_ends() -> None:
+    stream = Terminal()
+    bars = Bars(stream)
+    bars.done(Tier.RESOLVE, "before the start", Outcome.OK, reused=False)
+    bars.start(Tier.RESOLVE, 2)
+    bars.done(Tier.RESOLVE, "[red]a", Outcome.OK, reused=True)
+    bars.done(Tier.RESOLVE, "b", Outcome.OK, reused=False)
+    bars.end(Tier.RESOLVE)
+    bars.end(Tier.RESOLVE)
+    assert "2/2" in stream.getvalue()
+    assert "1 from the store" in stream.getvalue()
+
+
+def test_no_finding_is_said_too() -> None:
+    assert render((), "text") == "no finding"
+
+
+def test_a_verdict_shows_so_many_findings_and_counts_the_rest() -> None:
+    many = tuple(replace(FUSED, symbol=f"vllm.s{number}") for number in range(20))
+    assert "… and 8 more" in verdict_text(seen(PAIR, Outcome.OK, Outcome.BROKEN, many))
