@@ -21,7 +21,7 @@ def read_class(node: ast.ClassDef, names: Mapping[str, list[Row]], *, is_open: b
             is_open |= _stores(method, attributes)
     return [
         node.lineno,
-        [callee(base) for base in node.bases],
+        [_base(base) for base in node.bases],
         {k.arg or "**": text(k.value) for k in node.keywords},
         [callee(d) for d in node.decorator_list],
         _options(node.decorator_list),
@@ -30,6 +30,11 @@ def read_class(node: ast.ClassDef, names: Mapping[str, list[Row]], *, is_open: b
         attributes,
         is_open,
     ]
+
+
+def _base(node: ast.expr) -> str:
+    """Return a base class as a dotted name without its type arguments; "?" for one that is computed."""
+    return dotted(node.value if isinstance(node, ast.Subscript) else node) or "?"
 
 
 def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -62,7 +67,7 @@ def _is_field(node: ast.AnnAssign) -> bool:
 def _field(node: ast.AnnAssign) -> Row:
     assert isinstance(node.target, ast.Name)
     annotation = text(node.annotation)
-    default, init, keyword_only, alias = node.value is not None, True, None, ""
+    default, init, keyword_only, alias, known = node.value is not None, True, None, "", True
     if annotation in ("KW_ONLY", "dataclasses.KW_ONLY"):
         return ["*", "KW_ONLY"]
     if isinstance(node.value, ast.Call) and callee(node.value).rpartition(".")[2].lower() in ("field", "privateattr"):
@@ -76,7 +81,9 @@ def _field(node: ast.AnnAssign) -> Row:
         init = literals.get("init") is not False
         keyword_only = bool(literals["kw_only"]) if "kw_only" in literals else None
         alias = str(literals.get("alias") or "")
-    return [node.target.id, annotation, default, init, keyword_only, alias]
+    elif isinstance(node.value, ast.Call):
+        known = not callee(node.value).rpartition(".")[2].islower()
+    return [node.target.id, annotation, default, init, keyword_only, alias, known]
 
 
 def _stores(method: ast.FunctionDef | ast.AsyncFunctionDef, found: dict[str, list[Row]]) -> bool:

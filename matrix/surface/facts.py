@@ -97,7 +97,10 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """An annotated name in a class body, in order; `init` and `keyword_only` as `field(...)` states them."""
+    """An annotated name in a class body, in order; `init` and `keyword_only` as `field(...)` states them.
+
+    `known` is False when a helper's call stands in for `field(...)`, so that there may be no default after all.
+    """
 
     name: str
     annotation: str
@@ -105,6 +108,7 @@ class Field:
     init: bool = True
     keyword_only: bool | None = None
     alias: str = ""
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,16 @@ from matrix.surface.facts import Row
 FUNCTION_DECORATORS = 3
 
 
-def read_function(node: ast.FunctionDef | ast.AsyncFunctionDef, decorators: Sequence[str]) -> Row:
+def read_function(node: ast.FunctionDef | ast.AsyncFunctionDef, decorators: Sequence[str], scope: str) -> Row:
     """Return a function's row: line, compact parameters, return annotation, decorators, what it does as decorator."""
-    return [node.lineno, compact(node.args), text(node.returns), list(decorators), wraps(node)]
+    return [node.lineno, compact(node.args, scope), text(node.returns), list(decorators), wraps(node)]
 
 
-def compact(arguments: ast.arguments) -> str:
-    """Return a signature as one string that `facts.parameters` reads, e.g. `self prompts? =seed? **kwargs`."""
+def compact(arguments: ast.arguments, scope: str = "") -> str:
+    """Return a signature as one string that `facts.parameters` reads, e.g. `self prompts? =seed? **kwargs`.
+
+    `scope` is the class whose body the function stands in; Python puts its name before private parameters.
+    """
     from griffe import ParameterKind, get_parameters
 
     prefix = {
@@ -30,6 +33,8 @@ def compact(arguments: ast.arguments) -> str:
     }
     words = []
     for name, _, kind, default in get_parameters(arguments):
+        if scope and name.startswith("__") and not name.endswith("__"):
+            name = f"_{scope.rpartition('.')[2].lstrip('_')}{name}"
         variadic = kind in (ParameterKind.var_positional, ParameterKind.var_keyword)
         words.append(f"{prefix[kind]}{name}{'?' if default is not None and not variadic else ''}")
     return " ".join(words)

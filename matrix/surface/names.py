@@ -88,8 +88,10 @@ class Names:
         if key in self._known:
             return self._known[key]
         if key in self._active:
-            # A circle of re-exports; who asked first decides.
-            return OPAQUE
+            # `from . import sub` asks for itself; any other circle of re-exports is not followed.
+            package = self.package(module)
+            submodule = self._submodule(package, module, name) if package is not None else MISSING
+            return submodule if submodule.presence is Presence.PRESENT else OPAQUE
         self._active.add(key)
         try:
             answer = self._known[key] = self._lookup(module, name)
@@ -123,7 +125,7 @@ class Names:
     def _in_source(self, package: Package, module: str, facts: ModuleFacts, name: str) -> Answer:
         """Look where Python looks: the namespace, what stars brought into it, a submodule, `__getattr__`."""
         found = self.bound(module, facts, name)
-        if found is not None:
+        if found is not None and found.presence is not Presence.MISSING:
             return found
         starred = self._starred(facts, name)
         if starred.presence is Presence.PRESENT:

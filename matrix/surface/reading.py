@@ -142,6 +142,7 @@ class Reader:
     def _compound(self, node: ast.stmt, when: When) -> None:
         match node:
             case ast.If():
+                self._named(node.test, when)
                 first, second = branches(node.test, when)
                 if first is not None:
                     self.block(node.body, first)
@@ -158,6 +159,7 @@ class Reader:
                 self._assign(node.target, None, node, when, "")
                 self.block([*node.body, *node.orelse], when)
             case ast.While():
+                self._named(node.test, when)
                 self.block([*node.body, *node.orelse], _weaker(when, When.MAYBE))
             case ast.Match():
                 for case in node.cases:
@@ -183,7 +185,7 @@ class Reader:
             return
         if decorators and decorators[0].endswith((".setter", ".deleter")):
             return
-        self.functions.setdefault(qualified, []).append(read_function(node, decorators))
+        self.functions.setdefault(qualified, []).append(read_function(node, decorators, self.scope))
         self.bind(node.name, Bind.FUNCTION, node, when)
         self.rebound |= _globals(node.body)
         if any(d.rpartition(".")[2] == "requires" for d in decorators):
@@ -276,9 +278,13 @@ class Reader:
             case "sys.modules.setdefault" | "sys.modules.update":
                 self.registered.append("?")
             case _:
-                for inner in ast.walk(call):
-                    if isinstance(inner, ast.NamedExpr):
-                        self._assign(inner.target, None, ast.Pass(lineno=call.lineno), when, "")
+                self._named(call, when)
+
+    def _named(self, expression: ast.expr, when: When) -> None:
+        """Bind what an expression binds by `:=`."""
+        for inner in ast.walk(expression):
+            if isinstance(inner, ast.NamedExpr):
+                self._assign(inner.target, None, ast.Pass(lineno=expression.lineno), when, "")
 
     def _setattr(self, owner: ast.expr, name: ast.expr) -> None:
         target = dotted(owner)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from matrix.surface.answer import Ref, Signature
 from matrix.surface.classes import Classes, Level
-from matrix.surface.facts import Field, Function, Klass
+from matrix.surface.facts import Field, Function, Klass, When
 from matrix.surface.names import Names
 from matrix.surface.wrapping import Wrapping
 
@@ -54,6 +54,9 @@ class Signatures:
 
     def _constructor(self, ref: Ref) -> Signature | None:
         levels = self._classes.levels(ref)
+        if any(level.name.startswith("enum.") for level in levels):
+            # Calling an enumeration looks a member up; its `__init__` is not what the caller reaches.
+            return None
         found = self._first(ref, levels)
         if found is None:
             return None
@@ -79,7 +82,11 @@ class Signatures:
             assert level.ref is not None
             if "__init__" in level.definition.names:
                 own = self._method(level.ref, "__init__")
-                if own is None or creator is None:
+                if own is None:
+                    return None
+                if all(b.when is not When.ALWAYS for b in level.definition.bindings("__init__")):
+                    own = replace(own, certain=False)
+                if creator is None:
                     return own
                 return replace(own, certain=own.certain and _loose(creator))
             if self._makes_init(level):
@@ -151,7 +158,8 @@ def _dataclass(definitions: Sequence[Klass]) -> Signature:
             only = keyword if field.keyword_only is None else field.keyword_only
             fields[field.name] = field, only
     live = [(f, only) for f, only in fields.values() if f.init]
-    return _generated(((f.name, f.default, only) for f, only in live), certain=True)
+    known = all(f.known for f, _ in live)
+    return _generated(((f.name, f.default, only) for f, only in live), certain=known)
 
 
 def _struct(definitions: Sequence[Klass]) -> Signature:

@@ -28,19 +28,29 @@ def read_tables(tree: ast.Module, fallback: Row | None, lazy: Row | None) -> dic
 
 
 def read_fallback(tree: ast.Module) -> Row | None:
-    """Return the row of the module's `__getattr__` (`facts.Fallback`), or None without one."""
-    for node in _statements(tree.body):
-        match node:
-            case ast.FunctionDef(name="__getattr__") if node.args.args:
-                return _fallback(node)
-            case ast.Assign(targets=[ast.Name(id="__getattr__")]):
-                return [[], [], False]
-            case ast.Assign(targets=[ast.Tuple(elts=targets)]):
-                # lazy_loader: `__getattr__, __dir__, __all__ = attach(...)`
-                if any(dotted(t) == "__getattr__" for t in targets):
-                    return [[], [], False]
-            case ast.ImportFrom(names=names) if any((a.asname or a.name) == "__getattr__" for a in names):
-                return [[], [], False]
+    """Return the row of the module's `__getattr__` (`facts.Fallback`), or None without one.
+
+    Of several, in branches or one after the other, each may be the one that stays.
+    """
+    rows = [row for node in _statements(tree.body) if (row := _fallback_in(node)) is not None]
+    if not rows:
+        return None
+    names = sorted({name for row in rows for name in row[0]})
+    tables = sorted({table for row in rows for table in row[1]})
+    return [names, tables, all(row[2] for row in rows)]
+
+
+def _fallback_in(node: ast.stmt) -> Row | None:
+    match node:
+        case ast.FunctionDef(name="__getattr__") if node.args.args:
+            return _fallback(node)
+        case ast.Assign(targets=[ast.Name(id="__getattr__")]):
+            return [[], [], False]
+        case ast.Assign(targets=[ast.Tuple(elts=targets)]):
+            # lazy_loader: `__getattr__, __dir__, __all__ = attach(...)`
+            return [[], [], False] if any(dotted(t) == "__getattr__" for t in targets) else None
+        case ast.ImportFrom(names=names) if any((a.asname or a.name) == "__getattr__" for a in names):
+            return [[], [], False]
     return None
 
 
