@@ -14,10 +14,10 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from matrix.errors import CorruptFileError, NoSpaceError, UsageError
+from matrix.errors import NoSpaceError, UsageError
 
 LAYOUT = "index-1"
 _DIGEST_CHARS = 64
@@ -62,25 +62,6 @@ class Cache:
         """Remove the entry if it is there."""
         with contextlib.suppress(OSError):
             self.path(kind, key).unlink()
-
-    def checked(self, kind: str, key: str, fetch: Callable[[], bytes], good: Callable[[bytes], bool]) -> bytes:
-        """Return the entry, fetched when absent or bad and once more when what came is bad.
-
-        Raises CorruptFileError when the second try is bad too; nothing bad is ever kept.
-        """
-        kept = self.get(kind, key)
-        if kept is not None and good(kept):
-            return kept
-        for _ in range(2):
-            payload = fetch()
-            if good(payload):
-                self.put(kind, key, payload)
-                return payload
-        raise CorruptFileError(
-            f"{key}: what the index sends is truncated or is not what it promises (fetched twice).",
-            why="A proxy or mirror in between may be serving a damaged copy.",
-            then="Try another index (UV_DEFAULT_INDEX), or try again later.",
-        )
 
     def size(self) -> int:
         """Return how many bytes the entries take on disk."""

@@ -31,7 +31,10 @@ def whole_file(
         raise unusable(cache.root, error) from error
     with tempfile.SpooledTemporaryFile(max_size=_SPOOLED, dir=str(cache.root)) as content:
         for _ in range(2):
-            count(fetcher.whole(file.url, content, limit))
+            try:
+                count(fetcher.whole(file.url, content, limit))
+            except OSError as error:
+                raise unusable(cache.root, error) from error
             content.seek(0)
             if not file.sha256 or hashlib.file_digest(content, "sha256").hexdigest() == file.sha256:
                 content.seek(0)

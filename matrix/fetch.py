@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from matrix import __version__
-from matrix.cache import unusable
 from matrix.errors import IndexUnreachableError, UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class Fetcher:
         return Span(start=start, data=reply.body, total=int(total) if total.isdigit() else None)
 
     def whole(self, url: str, into: IO[bytes], limit: int) -> int:
-        """Write the whole file into `into` and return its size; raises also NoSpaceError.
+        """Write the whole file into `into` and return its size; raises also the OSError that writing gives.
 
         A file larger than `limit` bytes is refused with IndexUnreachableError before it is read.
         """
@@ -205,7 +204,7 @@ class Fetcher:
                 return b"", True
             if time.monotonic() - began > self.limits.grace + count / self.limits.slowest:
                 raise _TryError(f"The server is too slow: {count} bytes in {time.monotonic() - began:.0f} s")
-            _written(part, into) if into is not None else parts.append(part)
+            into.write(part) if into is not None else parts.append(part)
         return b"".join(parts), False
 
     def _pool(self, url: str) -> urllib3.PoolManager:
@@ -286,13 +285,6 @@ def _certificates() -> ssl.SSLContext:
                     then="Point it at a PEM file, or unset it.",
                 ) from error
     return ssl.create_default_context()
-
-
-def _written(part: bytes, into: IO[bytes]) -> None:
-    try:
-        into.write(part)
-    except OSError as error:
-        raise unusable(Path(str(into.name)), error) from error
 
 
 def _explained(error: Exception) -> str:

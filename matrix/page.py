@@ -41,9 +41,12 @@ def files(project: str, url: str, content_type: str, body: bytes) -> tuple[File,
 def _json_rows(body: bytes) -> list[Mapping[str, object]]:
     try:
         page = json.loads(body)
+        version = str(page.get("meta", {}).get("api-version", "1.0"))
         rows = page["files"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAPageError("not a JSON page of a simple index") from error
+    if version.partition(".")[0] != "1":
+        raise NotAPageError(f"version {version} of the simple API, which this release does not know")
     if not isinstance(rows, list):
         raise NotAPageError("`files` is not a list")
     return [row for row in rows if isinstance(row, dict)]

@@ -25,6 +25,7 @@ from typing import Literal
 PageKind = Literal["json", "html"]
 SLOW = 0.6
 UPLOADED = "2026-01-01T00:00:00.000000Z"
+MODIFIED = "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
 def metadata(name: str, version: str, requires: Sequence[str] = (), more: str = "") -> bytes:
@@ -166,10 +167,10 @@ class _Handler(BaseHTTPRequestHandler):
     def page(self, project: str, fault: str) -> None:
         kind, body = self.site.page(project)
         tag = f'"{hashlib.sha256(body).hexdigest()[:12]}"'
-        headers = {"Content-Type": kind} | ({"ETag": tag} if self.site.etags else {})
+        headers = {"Content-Type": kind} | ({"ETag": tag} if self.site.etags else {"Last-Modified": MODIFIED})
         if fault == "login":
             self.answer(200, b"Please sign in", {"Content-Type": "text/plain"})
-        elif self.site.etags and self.headers.get("If-None-Match") == tag:
+        elif self.headers.get("If-None-Match") == tag or self.headers.get("If-Modified-Since") == MODIFIED:
             self.answer(304, b"", headers)
         else:
             self.answer(200, body, headers, cut=fault == "truncated")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matrix.cache import LAYOUT, Cache, unusable, write_atomically
-from matrix.errors import CorruptFileError, NoSpaceError, UsageError
+from matrix.errors import NoSpaceError, UsageError
 
 
 @pytest.fixture
@@ -55,37 +55,6 @@ def test_a_damaged_entry_is_as_if_it_were_not_there(cache: Cache, damage: object
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
     assert cache.get("page", "a") is None
     assert not path.exists()
-
-
-def test_checked_fetches_what_is_absent_once(cache: Cache) -> None:
-    fetched: list[int] = []
-
-    def fetch() -> bytes:
-        fetched.append(1)
-        return b"good"
-
-    for _ in range(3):
-        assert cache.checked("file", "a", fetch, lambda body: body == b"good") == b"good"
-    assert len(fetched) == 1
-
-
-def test_checked_fetches_a_bad_answer_once_more(cache: Cache) -> None:
-    answers = [b"bad", b"good"]
-    assert cache.checked("file", "a", lambda: answers.pop(0), lambda body: body == b"good") == b"good"
-    assert cache.get("file", "a") == b"good"
-
-
-def test_checked_gives_up_after_two_bad_answers_and_keeps_neither(cache: Cache) -> None:
-    fetched: list[int] = []
-
-    def fetch() -> bytes:
-        fetched.append(1)
-        return b"bad"
-
-    with pytest.raises(CorruptFileError, match="fetched twice"):
-        cache.checked("file", "a", fetch, lambda body: body == b"good")
-    assert len(fetched) == 2
-    assert cache.get("file", "a") is None
 
 
 def test_size_and_clear(cache: Cache) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from matrix.errors import IndexUnreachableError, NoSpaceError, UsageError
+from matrix.errors import IndexUnreachableError, UsageError
 from matrix.fetch import Fetcher, Limits, Span, _authorization, _certificates, _explained, _proxy, shown
 from tests.unit.http_server import SLOW, Site, serving
 
@@ -175,13 +175,12 @@ def test_without_a_variable_the_systems_certificates_are_trusted(
 
 def test_whole_on_a_full_disk(site: Site) -> None:
     class Full(io.BytesIO):
-        name = "somewhere"
-
         def write(self, part: object) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(NoSpaceError, match="No room left"):
+    with pytest.raises(OSError, match="No space left"):
         Fetcher(limits=QUICK).whole(address(site), Full(), 1 << 20)
+    assert len(site.asked) == 1
 
 
 def test_credentials_of_the_address_are_sent_and_never_shown(site: Site) -> None:

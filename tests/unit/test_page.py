@@ -106,6 +106,10 @@ def test_rows_that_cannot_be_read_are_left_out() -> None:
     assert [file.filename for file in files("demo", URL, JSON, page(*bad, good))] == ["demo-1.0.tar.gz"]
 
 
+def test_a_page_without_a_version_is_of_version_1() -> None:
+    assert files("demo", URL, JSON, b'{"files": []}') == ()
+
+
 def test_an_html_page_gives_what_html_can_say() -> None:
     html = b"""<!DOCTYPE html><html><head><title>Links</title></head><body><h1>Links</h1>
     <a href="../../packages/ab/flash_attn-2.0%2Bcu12-py3-none-any.whl#sha256=ABCD" data-requires-python="&gt;=3.9"
@@ -136,6 +140,8 @@ def test_an_html_page_may_move_its_base() -> None:
         (JSON, b"[]"),
         (JSON, b'{"name": "demo"}'),
         (JSON, b'{"files": {}}'),
+        (JSON, b'{"files": [], "meta": {"api-version": "2.0"}}'),
+        (JSON, b'{"files": [], "meta": 1}'),
         ("text/plain", b"Please sign in"),
         ("", b""),
     ],

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import io
+import os
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,7 +16,7 @@ from packaging.version import Version
 
 from matrix import sdist as sdist_module
 from matrix.cache import Cache
-from matrix.errors import CorruptFileError, IndexUnreachableError, UsageError
+from matrix.errors import CorruptFileError, IndexUnreachableError, NoSpaceError, UsageError
 from matrix.fetch import Fetcher, Limits
 from matrix.index import Archive, File
 from matrix.sdist import SdistArchive
@@ -116,6 +119,15 @@ def test_a_cache_that_cannot_be_made(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be used"):
         opened(site, tmp_path / "file", sdist("demo", "1.0", {"a.py": b""})).names()
+
+
+def test_no_room_for_the_download(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(self: object, part: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", write)
+    with pytest.raises(NoSpaceError, match=r"(?s)No room left for .*index-1.*--cache-dir"):
+        opened(site, tmp_path, sdist("demo", "1.0", {"a.py": b""})).names()
 
 
 def test_members_too_large_to_look_at_are_named_and_not_read(

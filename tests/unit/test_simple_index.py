@@ -83,7 +83,9 @@ def test_an_sdist_is_read_like_a_wheel(site: Site, tmp_path: Path) -> None:
     assert not made.metadata(release.sdist).static
 
 
-def test_a_page_is_asked_for_once_in_a_process_and_once_in_its_age(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("header", ["If-None-Match", "If-Modified-Since"])
+def test_a_page_is_asked_for_once_in_a_process_and_once_in_its_age(site: Site, tmp_path: Path, header: str) -> None:
+    site.etags = header == "If-None-Match"
     clock = Clock()
     one = index(site, tmp_path, clock=clock)
     one.project("demo")
@@ -94,7 +96,7 @@ def test_a_page_is_asked_for_once_in_a_process_and_once_in_its_age(site: Site, t
     clock.now += 2
     assert index(site, tmp_path, clock=clock).project("demo") == one.project("demo")
     assert site.count(PAGE) == 2
-    assert "If-None-Match" in site.asked[-1][1]
+    assert header in site.asked[-1][1]
     clock.now += 599
     index(site, tmp_path, clock=clock).project("demo")
     assert site.count(PAGE) == 2, "an unchanged page is fresh again"
@@ -218,6 +220,28 @@ def test_threads_ask_for_a_page_and_metadata_once(site: Site, tmp_path: Path) ->
         thread.join()
     assert len(found) == 12
     assert len(site.asked) == 2
+
+
+def test_two_runs_at_once_share_a_cache(site: Site, tmp_path: Path) -> None:
+    found: list[tuple[str, object, bytes]] = []
+
+    def work() -> None:
+        made = index(site, tmp_path)
+        for version in ("1.0", "1.1", "1.10"):
+            file = made.require_release("demo", Version(version)).files[0]
+            archive = made.archive(file)
+            found.append((version, made.metadata(file).requires, archive.read(["demo/a.py"])["demo/a.py"]))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 18
+    assert {(version, body.decode()) for version, _, body in found} == {(v, v) for v in ("1.0", "1.1", "1.10")}
+    asked = len(site.asked)
+    work()
+    assert len(site.asked) == asked
 
 
 @pytest.mark.parametrize(

@@ -224,15 +224,16 @@ def test_a_small_file_that_is_no_wheel(site: Site, tmp_path: Path) -> None:
         opened(file(site, b"not a wheel"), tmp_path).names()
 
 
-@pytest.mark.parametrize("large", [True, False])
+@pytest.mark.parametrize(("large", "fault"), [(True, ""), (False, ""), (True, "no-range*")])
 def test_a_member_that_is_packed_in_a_way_nobody_knows(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool, fault: str
 ) -> None:
     if large:
         monkeypatch.setattr(wheel_module, "SMALL", 0)
     content = wheel("demo", "1.0", {"demo/a.py": b"1" * 99}, method=zipfile.ZIP_BZIP2)
     archive = opened(file(site, content), tmp_path)
     assert "demo/a.py" in archive.names()
+    site.faults[PATH] = [fault] if fault else []
     with pytest.raises(CorruptFileError, match=r"demo/a\.py is not what the directory promises"):
         archive.read(["demo/a.py"])
 
@@ -290,3 +291,14 @@ def test_chunks_of_members_side_by_side_are_one_request() -> None:
     content = wheel("demo", "1.0", {f"demo/{at}.py": b"x" * 100 for at in range(50)}, method=zipfile.ZIP_STORED)
     found = listed_in(io.BytesIO(content), len(content))
     assert len(plan_chunks(found)) == 1
+
+
+def test_many_far_members_share_requests_over_the_smallest_gaps() -> None:
+    length, gap = 10_000, NEAR + 1
+    starts = {str(at): at * (length + gap) for at in range(40)}
+    wanted = {
+        name: Member(offset=start, end=start + length, length=1, size=1, crc=0, method=0)
+        for name, start in starts.items()
+    }
+    assert len(wanted) - len(plan_chunks(wanted)) == int(WASTE * 40 * length / gap)
+    assert len(plan_chunks(dict(list(wanted.items())[:REQUESTS]))) == REQUESTS
