@@ -87,7 +87,11 @@ class Detail(Mapping[str, object]):
 
 
 def write_large(folder: Path, text: bytes) -> Large:
-    """Return the name of `text`, once it lies under `folder`; the same text is kept once. Raises OSError."""
+    """Return the name of `text`, once it lies under `folder`; the same text is kept once. Raises OSError.
+
+    The folder's own entry is left to the operating system: a power cut that takes it makes `is_whole` false, and the
+    question is asked again.
+    """
     sha256 = hashlib.sha256(text).hexdigest()
     packed = gzip.compress(text, 5, mtime=0)
     large = Large(sha256=sha256, size=len(packed))
@@ -105,17 +109,7 @@ def write_large(folder: Path, text: bytes) -> Large:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
     return large
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` last through a power cut."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _read_large(path: Path, large: Large) -> object:

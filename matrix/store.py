@@ -27,8 +27,8 @@ from matrix.observe import SCHEMA, Observation, Question
 from matrix.tier import Outcome, Tier
 
 LOCK_TIMEOUT_S = 60.0
-LARGE_BYTES = 2_000
-"""A value of a detail whose JSON is longer than this lies in a file of its own."""
+LARGE_BYTES = 4_000
+"""A value of a detail whose JSON is longer than this lies in a file of its own; the versions of a lock are just below."""
 
 Record = dict[str, object]
 Migration = Callable[[Record], Record]
