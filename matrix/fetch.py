@@ -157,7 +157,7 @@ class Fetcher:
         try:
             answer = self._pool(url).request(
                 "GET",
-                _bare(url),
+                shown(url),
                 headers=sent,
                 timeout=patience,
                 retries=urllib3.Retry(0, redirect=5),
@@ -228,12 +228,7 @@ class Fetcher:
 
 
 def shown(url: str) -> str:
-    """Return the url without user and password, fit for a message."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
-
-
-def _bare(url: str) -> str:
+    """Return the url without user, password and fragment: what goes into a message, and over the wire."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
 
