@@ -154,7 +154,7 @@ class Classes:
         facts = self._names.facts(ref.module)
         if facts is not None and name in facts.patched(ref.name):
             return PRESENT
-        if "__slots__" in found.names and instance and name in _slots(found):
+        if "__slots__" in found.names and name in _slots(found):
             return PRESENT
         return None
 

@@ -35,7 +35,7 @@ class Moves:
 
     def _search(self, package: Package, dotted: str) -> Iterator[str]:
         home, _, name = dotted.rpartition(".")
-        looks_like_module = name.islower() and package.kind(home) is not None and home in package.packages
+        looks_like_module = name.islower() and (home in package.packages or package.kind(home) is None)
         if package.kind(dotted) is not None or not home:
             return
         if looks_like_module:

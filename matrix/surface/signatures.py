@@ -80,6 +80,8 @@ class Signatures:
             if level.definition is None:
                 return self._outside(level.name, levels[:at], creator)
             assert level.ref is not None
+            if creator is None and "__new__" in level.definition.names:
+                creator = self._method(level.ref, "__new__")
             if "__init__" in level.definition.names:
                 own = self._method(level.ref, "__init__")
                 if own is None:
@@ -93,8 +95,6 @@ class Signatures:
                 return _dataclass(
                     [lv.definition for lv in levels if lv.definition is not None and self._makes_init(lv)]
                 )
-            if creator is None and "__new__" in level.definition.names:
-                creator = self._method(level.ref, "__new__")
         return creator or Signature(positional=())
 
     def _method(self, ref: Ref, name: str) -> Signature | None:

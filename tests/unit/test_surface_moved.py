@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from matrix.surface.moved import Moves
+from matrix.surface.world import World
+from tests.unit.source_trees import archives, world_of
+
+TREE = {
+    "v/__init__.py": "",
+    "v/lora/__init__.py": "",
+    "v/lora/lora_model.py": "class LoRAModel: pass",
+    "v/lora/worker_manager.py": "def make_lora(): pass",
+    "v/engine/__init__.py": "",
+    "v/engine/models.py": "class Unrelated: pass",
+    "v/fused/__init__.py": "from .runner import FusedMoE",
+    "v/fused/layer.py": "def other(): pass\ndef fused_experts_impl(): pass\nunused = 1",
+    "v/fused/runner.py": "class FusedMoE: pass",
+    "v/far/__init__.py": "",
+    "v/far/away/__init__.py": "",
+    "v/far/away/place.py": "LIMIT: int = 3\nasync def serve(): pass\n    # class Commented",
+}
+
+
+@pytest.mark.parametrize(
+    ("dotted", "best"),
+    [
+        ("v.lora.models", "v.lora.lora_model"),
+        ("v.lora.models.LoRAModel", "v.lora.lora_model.LoRAModel"),
+        ("v.fused.layer.FusedMoE", "v.fused.runner.FusedMoE"),
+        ("v.fused.layer.LIMIT", "v.far.away.place.LIMIT"),
+        ("v.fused.layer.serve", "v.far.away.place.serve"),
+        ("v.fused.layer.fused_experts", "v.fused.layer.fused_experts_impl"),
+        ("v.away.place", "v.far.away.place"),
+        ("v.fused.layer.Commented", None),
+        ("v.fused.layer.zzz", None),
+        ("v.lora", None),
+        ("elsewhere.x", None),
+        ("v", None),
+    ],
+)
+def test_new_homes(dotted: str, best: str | None) -> None:
+    found = world_of(TREE).moved(dotted)
+    assert (found[0] if found else None) == best
+
+
+def test_a_module_is_found_without_reading_a_source() -> None:
+    made = archives(
+        {path: text for path, text in TREE.items() if path != "v/lora/lora_model.py"} | {"v/a/models.py": ""}
+    )
+    assert "v.a.models" in World(made, {}).moved("v.b.models") or made["v"].read_members
+
+
+def test_the_search_stops_at_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matrix.surface.moved._BATCH", 2)
+    monkeypatch.setattr("matrix.surface.moved._BUDGET", 10)
+    made = archives(TREE)
+    assert World(made, {}).moved("v.fused.layer.LIMIT") == ()
+    assert len(made["v"].read_members) < len(TREE)
+
+
+def test_an_answer_is_found_once() -> None:
+    made = archives(TREE)
+    world = World(made, {})
+    first = world.moved("v.lora.models.LoRAModel")
+    read = list(made["v"].read_members)
+    assert world.moved("v.lora.models.LoRAModel") == first
+    assert made["v"].read_members == read
+    assert Moves.__doc__
