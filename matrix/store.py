@@ -28,7 +28,7 @@ from matrix.tier import Outcome, Tier
 
 LOCK_TIMEOUT_S = 60.0
 LARGE_BYTES = 4_000
-"""A value of a detail whose JSON is longer than this lies in a file of its own; the versions of a lock are just below."""
+"""A value of a detail whose JSON is longer than this lies in a file of its own; the versions of a lock do not."""
 
 Record = dict[str, object]
 Migration = Callable[[Record], Record]
