@@ -54,7 +54,7 @@ class SurfaceChecker:
         self._worlds: OrderedDict[tuple[str, ...], tuple[World, list[Archive]]] = OrderedDict()
 
     def question(self, cell: Cell, versions: Versions) -> Question:
-        """Return what `observe` would answer, from the index alone; raises UnknownReleaseError and what the index does."""
+        """Return what `observe` would answer, from the index alone; raises UnknownReleaseError."""
         return self._question(cell, self._inputs(cell, versions))
 
     def observe(self, cell: Cell, versions: Versions) -> Observation:

@@ -44,7 +44,17 @@ def classify(run: Run) -> tuple[Finding, ...]:
 
 def _order(finding: Finding) -> tuple[object, ...]:
     where = finding.used_at
-    return (_RANK[finding.effect], not finding.certain, not finding.feature, where.path, where.line, finding.symbol)
+    # A fault of the pair says more of the pair than one that verl has with every release.
+    own = finding.target == "verl"
+    return (
+        _RANK[finding.effect],
+        not finding.certain,
+        not finding.default_path,
+        own,
+        where.path,
+        where.line,
+        finding.symbol,
+    )
 
 
 def _finding(run: Run, reach: Reach, draft: Draft) -> Finding:
@@ -52,12 +62,13 @@ def _finding(run: Run, reach: Reach, draft: Draft) -> Finding:
     line = getattr(draft.node, "lineno", 0)
     effect, entries, guard = _effect(run, reach, draft)
     certain = draft.certain
-    feature = run.profile.feature(path, draft.scope)
+    feature = _feature(run, draft)
     if effect is Effect.BREAKS_IMPORT:
         feature = next((entry.feature for entry in entries if entry.core), feature)
     elif is_absence(draft) or is_absence(run.failure(draft.module.name)):
         # A user may have the package that this cell does not hold; nothing in such a module was seen to run.
         certain = False
+    certain = certain and not run.profile.cannot_run(feature)
     moved = run.world.moved(draft.symbol) if draft.kind in _MOVABLE and run.world.covers(draft.symbol) else ()
     return Finding(
         kind=draft.kind,
@@ -75,6 +86,15 @@ def _finding(run: Run, reach: Reach, draft: Draft) -> Finding:
         certain=certain,
         message=message(draft, effect, feature, moved, guard),
     )
+
+
+def _feature(run: Run, draft: Draft) -> str:
+    """Return the feature in whose code the use lies; of a missing module of verl, the feature that it would serve."""
+    if draft.kind is Kind.OWN_MODULE_MISSING:
+        missing = run.profile.feature(draft.symbol.replace(".", "/") + ".py", "")
+        if missing not in ("", "training"):
+            return missing
+    return run.profile.feature(draft.module.module.path, draft.scope)
 
 
 def _names(entries: Iterable[EntryPoint]) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ class FeatureRule:
     name: str
     paths: re.Pattern[str] | None
     scopes: re.Pattern[str] | None
+    needs: tuple[str, ...] = ()
 
     def matches(self, path: str, scope: str) -> bool:
         """Return whether this rule claims the place."""
@@ -54,6 +55,7 @@ class Profile:
     default_path: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = ()
     calls: Mapping[str, bool] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
+    factories: re.Pattern[str] | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     forwards: Mapping[str, str] = field(default_factory=dict)
@@ -62,6 +64,14 @@ class Profile:
     def feature(self, path: str, scope: str) -> str:
         """Return the feature in whose code the place lies, "" when no rule claims it."""
         return next((rule.name for rule in self.features if rule.matches(path, scope)), "")
+
+    def cannot_run(self, feature: str) -> bool:
+        """Return whether the feature needs a package that no cell holds."""
+        return any(root in self.absent for rule in self.features if rule.name == feature for root in rule.needs)
+
+    def is_factory(self, dotted: str) -> bool:
+        """Return whether a class only makes instances of other classes."""
+        return self.factories is not None and self.factories.match(dotted) is not None
 
     def on_default_path(self, module: str, scope: str) -> bool:
         """Return whether an ordinary run calls the function `scope` of `module`."""
@@ -95,6 +105,7 @@ def load(version: Version, path: Path = DATA) -> Profile:
         default_path=tuple(_place(path, item) for item in data.get("default_path", {}).get("functions", ())),
         calls=dict(assume.get("calls", {})),
         missing=frozenset(assume.get("missing", ())),
+        factories=_globs(assume["factories"]) if "factories" in assume else None,
         absent=dict(assume.get("absent", {})),
         flags=tuple(engine.get("flags", ())),
         forwards=dict(engine.get("forwards", {})),
@@ -132,7 +143,10 @@ def _feature(path: Path, index: int, item: Mapping[str, object]) -> FeatureRule:
     if "paths" not in item and "scopes" not in item:
         raise DataError(path, f"feature[{index}]", "needs `paths` or `scopes`")
     paths, scopes = (_globs(item[key]) if key in item else None for key in ("paths", "scopes"))
-    return FeatureRule(name=str(item["name"]), paths=paths, scopes=scopes)
+    needs = item.get("needs", ())
+    if not isinstance(needs, list | tuple):
+        raise DataError(path, f"feature[{index}].needs", f"expected a list of import roots, found {needs!r}")
+    return FeatureRule(name=str(item["name"]), paths=paths, scopes=scopes, needs=tuple(str(root) for root in needs))
 
 
 def _globs(value: object) -> re.Pattern[str]:

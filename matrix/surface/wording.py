@@ -16,7 +16,7 @@ def message(draft: Draft, effect: Effect, feature: str, moved: tuple[str, ...], 
     if effect is Effect.BREAKS_FEATURE and feature:
         parts.append(f"breaks {feature}" + (f" when {guard}" if guard else ""))
     elif effect is Effect.DEGRADES:
-        parts.append("no error is raised")
+        parts.append("no error is raised" + (f" (when {guard})" if guard else ""))
     elif effect is Effect.GUARDED and guard:
         parts.append(f"handled by {guard}")
     return "; ".join(parts)

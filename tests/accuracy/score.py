@@ -52,7 +52,7 @@ def root_cause(row: Record) -> Record:
 
 
 def real(row: Record) -> str:
-    """Return `ok`, `absent` (a whole package is not installed), `breaks` (a misfit) or `else` (no GPU, other faults)."""
+    """Return `ok`, `absent` (a package is not installed), `breaks` (a misfit) or `else` (no GPU, other faults)."""
     if row["outcome"] == "ok":
         return "ok"
     for cause in (root_cause(row), row):

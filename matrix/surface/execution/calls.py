@@ -52,7 +52,7 @@ def call(run: Run, node: ast.expr, env: Env) -> Value:
         return _call_partial(run, function, arguments, node)
     value = known_call(run, function, node, arguments.positional, arguments.keywords, env)
     if isinstance(function, MethodValue) and isinstance(function.owner, DictValue):
-        return _dict_method(run, function.owner, function.name, arguments, value)
+        return _dict_method(run, function.owner, function.name, arguments, value, node)
     return value
 
 
@@ -218,16 +218,16 @@ def _make(run: Run, cls: ClassValue, arguments: Arguments, node: ast.Call) -> Va
     return SelfValue(cls)
 
 
-def _dict_method(run: Run, owner: DictValue, name: str, arguments: Arguments, value: Value) -> Value:
+def _dict_method(run: Run, owner: DictValue, name: str, arguments: Arguments, value: Value, node: ast.Call) -> Value:
     """Return what a method of a known dict gives, and let it change the dict."""
-    guard = next((guard for guard in reversed(run.guards) if not guard.decided), None)
+    guard = run.innermost_undecided()
     if name == "update":
         given = arguments.positional[0] if arguments.positional else DictValue()
         changed = given if isinstance(given, DictValue) else DictValue(complete=False)
         changed.items.update(arguments.keywords)
-        owner.absorb(changed)
-        if guard is not None:
-            owner.guards.update((key, guard) for key in changed.items if key not in owner.guards)
+        for key, value in changed.items.items():
+            owner.put(key, value, changed.nodes.get(key, node), guard or changed.guards.get(key))
+        owner.complete = owner.complete and changed.complete
         return None
     first = arguments.positional[0] if arguments.positional else UNKNOWN
     if name in ("get", "pop", "setdefault") and isinstance(first, str):

@@ -6,9 +6,9 @@ import ast
 
 from matrix.finding import Kind
 from matrix.surface.answer import Presence
-from matrix.surface.execution.run import Run
-from matrix.surface.execution.syntax import makes_flags
-from matrix.surface.execution.values import DictValue, FunctionValue, Value
+from matrix.surface.execution.run import Guard, Run
+from matrix.surface.execution.syntax import Condition, makes_flags
+from matrix.surface.execution.values import UNKNOWN, DictValue, FunctionValue, ModuleValue, RefValue, Value
 
 # Keys of `vllm serve` itself that are no field of an argument class.
 _SERVE_KEYS = frozenset({"config", "headless", "api_server_count", "model", "model_tag"})
@@ -53,14 +53,16 @@ def check_flag_loop(run: Run, node: ast.For | ast.AsyncFor, options: DictValue) 
 
 def check_flags(run: Run, options: DictValue, node: ast.AST) -> None:
     """Report the keys of `options` that the engine's command line does not take."""
-    known = accepted_flags(run)
+    known = accepted_flags(run) if _speaks_to_engine(run) else None
     if known is None:
         return
     for key, value in options.items.items():
-        # verl leaves out what is None.
-        if value is None or key.replace("-", "_") in known:
+        # verl leaves out what is None, and an unknown value may be.
+        if value is None or key.replace("-", "_") in known or not key.isidentifier():
             continue
         guard = options.guards.get(key)
+        if guard is None and value is UNKNOWN:
+            guard = Guard(Condition(ast.parse(f"{key} is not None", mode="eval").body), taken=True, decided=False)
         where = options.nodes.get(key, node)
         depth = len(run.guards)
         if guard is not None:
@@ -73,6 +75,19 @@ def check_flags(run: Run, options: DictValue, node: ast.AST) -> None:
             detail=f"`--{key}` is no option of this engine: its command line ends with 'unrecognized arguments'",
         )
         run.unwind(depth)
+
+
+def _speaks_to_engine(run: Run) -> bool:
+    """Return whether the module being executed imports the engine whose options are known (others take flags too)."""
+    if run.current is None or not run.profile.flags:
+        return False
+    root = run.profile.flags[0].partition(".")[0]
+    for value in run.current.names.values():
+        if isinstance(value, ModuleValue) and value.name.partition(".")[0] == root:
+            return True
+        if isinstance(value, RefValue) and value.ref.package == root:
+            return True
+    return False
 
 
 def accepted_flags(run: Run) -> frozenset[str] | None:

@@ -80,6 +80,8 @@ def member(run: Run, owner: Value, attr: str, node: ast.Attribute) -> Value:
         case RefValue() if owner.ref.kind == "class":
             answer = run.world.attribute(owner.ref, attr)
             return _checked(run, answer, owner.ref, attr, node, Kind.ATTRIBUTE_MISSING, instance=False)
+        case InstanceValue() if run.profile.is_factory(owner.ref.dotted):
+            return UNKNOWN
         case InstanceValue():
             answer = run.world.attribute(owner.ref, attr, instance=True)
             return _checked(

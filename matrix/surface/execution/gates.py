@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 from matrix.finding import Kind
 from matrix.surface.answer import Presence
 from matrix.surface.execution.run import Flow, Guard, Jump, Raised, Returned, Run
+from matrix.surface.execution.syntax import Condition
 from matrix.surface.execution.values import (
     STRUCTURED,
     UNKNOWN,
@@ -66,14 +67,14 @@ def branch(run: Run, node: ast.If, env: Env) -> Flow:
     reads = run.version_reads
     held = truth(run.evaluate(node.test, env))
     condition = run.subject.condition(node.test)
-    versioned = run.version_reads > reads or condition.versioned
+    root = gated_root(run, condition, reads)
     if held is not None:
         body = node.body if held else node.orelse
         if not body:
             # What follows is reached because the condition failed; a refusal there must still know of it.
             return None
         depth = len(run.guards)
-        run.push(Guard(condition, held, decided=True, versioned=versioned))
+        run.push(Guard(condition, held, decided=True, root=root))
         try:
             return run.execute(body, env)
         finally:
@@ -81,21 +82,33 @@ def branch(run: Run, node: ast.If, env: Env) -> Flow:
     if run.quiet:
         # Followed for its value only: beyond an undecided condition there is none.
         return Returned(UNKNOWN)
-    return _both(run, node, env, versioned=versioned)
+    return _both(run, node, env, root=root)
 
 
-def _both(run: Run, node: ast.If, env: Env, *, versioned: bool) -> Flow:
+def gated_root(run: Run, condition: Condition, reads: int) -> str:
+    """Return the package on whose version a condition depends, "" for none.
+
+    `reads` is `run.version_reads` before the condition was evaluated: a comparison that read a version since tells.
+    """
+    if run.version_reads > reads:
+        return run.version_root
+    if condition.versioned:
+        return next((root for root in run.versions if root in condition.text), "")
+    return ""
+
+
+def _both(run: Run, node: ast.If, env: Env, *, root: str) -> Flow:
     condition = run.subject.condition(node.test)
-    doubtful = run.at_import or condition.environmental or versioned
+    doubtful = run.at_import or condition.environmental or bool(root)
     known = run.known_attributes
     run.known_attributes = known | set(condition.hasattrs)
-    first = Guard(condition, taken=True, decided=False, versioned=versioned, doubtful=doubtful)
+    first = Guard(condition, taken=True, decided=False, root=root, doubtful=doubtful)
     before = dict(env[0])
     flow = speculate(run, node.body, env, first)
     run.known_attributes = known
     after = dict(env[0])
     restore(env[0], before)
-    second = Guard(condition, taken=False, decided=False, versioned=versioned, doubtful=doubtful)
+    second = Guard(condition, taken=False, decided=False, root=root, doubtful=doubtful)
     other = speculate(run, node.orelse, env, second)
     if flow is not None and other is not None:
         return _merge(flow, other)
@@ -216,6 +229,7 @@ def _note_version(run: Run, left: Value, right: Value) -> None:
     for value in (left, right):
         if isinstance(value, VersionText) or (isinstance(value, VersionValue) and value.root):
             run.version_reads += 1
+            run.version_root = value.root
 
 
 def _identical(left: Value, right: Value) -> bool | None:

@@ -138,9 +138,9 @@ def _own_name(run: Run, module: str, name: str, node: ast.AST) -> Value:
     open_ended = facts.dynamic or facts.has_getattr or "*" in state.module.bound or state.module.tree is None
     if open_ended or not state.finished or state.fatal or run.failure(module) is not None:
         return UNKNOWN
-    # A name that some branch binds may be bound on a path that was not taken for want of knowledge.
-    certain = name not in state.module.bound
-    run.report(Kind.NAME_MISSING, f"{module}.{name}", node, "ImportError", target="verl", certain=certain)
+    if name not in state.module.bound or not state.open_ended:
+        # Else some branch that could not be decided may bind it.
+        run.report(Kind.NAME_MISSING, f"{module}.{name}", node, "ImportError", target="verl")
     return UNKNOWN
 
 

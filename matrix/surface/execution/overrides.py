@@ -57,13 +57,10 @@ def _check_fit(run: Run, base: Ref, name: str, method: Ref, function: FunctionVa
         return
     static = run.subject.function(function.node).static
     ours = own_signature(function.node, bound=not static)
-    fault = misfit(ours, theirs)
+    fault, sure = misfit(ours, theirs)
     if fault:
         symbol = f"{base.dotted}.{name}"
-        run.report(Kind.OVERRIDE_MISMATCH, symbol, function.node, "TypeError", ref=method, detail=fault, certain=False)
-        if not run.quiet and run.drafts and run.drafts[-1].node is function.node:
-            # Only what every caller of the base passes is sure to arrive.
-            run.drafts[-1].certain = fault.startswith("cannot take") and not run.doubts and not run.unreached
+        run.report(Kind.OVERRIDE_MISMATCH, symbol, function.node, "TypeError", ref=method, detail=fault, certain=sure)
 
 
 def own_signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, bound: bool) -> Signature:
@@ -88,32 +85,36 @@ def own_signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, bound: bool) 
     )
 
 
-def misfit(ours: Signature, theirs: Signature) -> str:
-    """Return why an override cannot be called as the base is, "" when it can.
+def misfit(ours: Signature, theirs: Signature) -> tuple[str, bool]:
+    """Return why an override cannot be called as the base is, and whether that is sure; ("", False) when it can.
 
-    "cannot take …" is sure to fail at every call that the base allows; "may not take …" fails for callers that pass an
-    optional argument.
+    Sure is only a parameter that every caller of the base has to pass and the override does not take. An override that
+    requires more than the base gives is as a rule called by the subject itself, and one that lacks an optional
+    parameter fails only for callers that pass it.
     """
-    if theirs.var_positional or theirs.var_keyword:
-        return ""
-    needed = [name for name in theirs.positional if name in theirs.required]
     accepted = {*ours.positional, *ours.keyword_only}
-    if not ours.var_positional and len(needed) > len(ours.positional) and not ours.var_keyword:
+    offered = {*theirs.positional, *theirs.keyword_only}
+    if theirs.var_positional or theirs.var_keyword or (accepted and offered and not accepted & offered):
+        return "", False
+    needed = [name for name in theirs.positional if name in theirs.required]
+    if not ours.var_positional and not ours.var_keyword and len(needed) > len(ours.positional):
         lost = [name for name in needed if name not in accepted]
         if lost:
-            return f"cannot take {', '.join(f'`{name}`' for name in lost)}, which the base's callers pass"
+            return f"cannot take {_listed(lost)}, which the base's callers pass", True
     lost = sorted((theirs.keyword_only & theirs.required) - accepted)
     if lost and not ours.var_keyword:
-        return f"cannot take {', '.join(f'`{name}`' for name in lost)}, which the base's callers pass"
-    offered = {*theirs.positional, *theirs.keyword_only}
-    extra = [name for name in sorted(ours.required - offered) if name in ours.keyword_only]
-    if len([name for name in ours.positional if name in ours.required]) > len(theirs.positional):
+        return f"cannot take {_listed(lost)}, which the base's callers pass", True
+    extra = sorted(name for name in ours.required - offered if name in ours.keyword_only)
+    if sum(name in ours.required for name in ours.positional) > len(theirs.positional):
         extra += [name for name in ours.positional[len(theirs.positional) :] if name in ours.required]
     if extra:
-        return f"cannot take the base's calls: it requires {', '.join(f'`{name}`' for name in extra)} as well"
-    if not ours.var_keyword:
-        lost = [name for name in (*theirs.positional, *sorted(theirs.keyword_only)) if name not in accepted]
-        renamed = len(ours.positional) == len(theirs.positional) and not theirs.keyword_only - accepted
-        if lost and not renamed and not (ours.var_positional and not theirs.keyword_only):
-            return f"may not take {', '.join(f'`{name}`' for name in lost)}, which the base's signature has"
-    return ""
+        return f"requires {_listed(extra)}, which the base's callers may not pass", False
+    lost = [name for name in (*theirs.positional, *sorted(theirs.keyword_only)) if name not in accepted]
+    renamed = len(ours.positional) == len(theirs.positional) and theirs.keyword_only <= accepted
+    if lost and not ours.var_keyword and not renamed and not (ours.var_positional and not theirs.keyword_only):
+        return f"does not take {_listed(lost)}, which the base's callers may pass", False
+    return "", False
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -17,9 +17,9 @@ class Reach:
         """Take the run's import and call edges."""
         self._run = run
         self.entries = tuple(entry for entry in run.profile.entries if entry.module in run.modules)
-        self._hard = {entry.name: _closure(entry.module, self._hard_edges()) for entry in self.entries}
-        loose = self._loose_edges()
-        self._loose = {entry.name: _closure(entry.module, loose) for entry in self.entries}
+        hard, loose = self._hard_edges(), self._loose_edges()
+        self._hard = {entry.name: _closure(entry.module, hard) for entry in self.entries}
+        self._distance = {entry.name: _distances(entry.module, hard, loose) for entry in self.entries}
         self._functions = [function for state in run.modules.values() for function in state.functions]
         self._callers = _callers(self._functions)
         self.default = _unconditional(self._default_roots())
@@ -29,7 +29,7 @@ class Reach:
 
     def _loose_edges(self) -> Mapping[str, Iterable[str]]:
         return {
-            name: [*state.hard, *(name for name, _ in state.guarded), *(name for name, _ in state.lazy)]
+            name: [*(name for name, _ in state.guarded), *(name for name, _ in state.lazy)]
             for name, state in self._run.modules.items()
         }
 
@@ -42,8 +42,10 @@ class Reach:
         return tuple(entry for entry in self.entries if module in self._hard[entry.name])
 
     def reaching(self, module: str) -> tuple[EntryPoint, ...]:
-        """Return the entry points from which the module can be reached at all."""
-        return tuple(entry for entry in self.entries if module in self._loose[entry.name])
+        """Return the entry points that lead to the module over the fewest lazy imports."""
+        steps = {entry.name: self._distance[entry.name].get(module) for entry in self.entries}
+        least = min((step for step in steps.values() if step is not None), default=None)
+        return tuple(entry for entry in self.entries if least is not None and steps[entry.name] == least)
 
     def importers(self, module: str) -> tuple[bool, str]:
         """Return whether somebody imports the module lazily without a handler, and a handler around a guarded one."""
@@ -86,7 +88,7 @@ class Reach:
             if edge.unconditional:
                 return ""
             guards.append(edge.guard)
-        return next((guard for guard in guards if guard), "")
+        return next((guard.text for guard in guards if guard is not None), "")
 
 
 def _closure(start: str, edges: Mapping[str, Iterable[str]]) -> frozenset[str]:
@@ -98,6 +100,23 @@ def _closure(start: str, edges: Mapping[str, Iterable[str]]) -> frozenset[str]:
                 seen.add(name)
                 todo.append(name)
     return frozenset(seen)
+
+
+def _distances(start: str, hard: Mapping[str, Iterable[str]], loose: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """Return over how many lazy imports each module is reached at least."""
+    found: dict[str, int] = {}
+    edge, step = {start}, 0
+    while edge:
+        todo = [name for name in edge if name not in found]
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found[name] = step
+                todo.extend(hard.get(name, ()))
+        reached = [name for name, distance in found.items() if distance == step]
+        edge = {name for near in reached for name in loose.get(near, ()) if name not in found}
+        step += 1
+    return found
 
 
 def _callers(

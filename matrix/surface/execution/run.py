@@ -49,13 +49,14 @@ class Guard:
     """A condition around the code being executed.
 
     `decided` conditions held (or were taken negated); an undecided one makes what lies behind it conditional, and
-    `doubtful` when it asks what is installed rather than how the run is configured.
+    `doubtful` when it asks what is installed rather than how the run is configured. `root` is the package on whose
+    version the condition depends, "" for none.
     """
 
     condition: Condition
     taken: bool
     decided: bool
-    versioned: bool = False
+    root: str = ""
     doubtful: bool = False
 
     @property
@@ -96,11 +97,16 @@ class Draft:
 
 @dataclass(slots=True, eq=False)
 class ModuleState:
-    """A module of the subject in this run: its namespace, what it imports, and why importing it raises."""
+    """A module of the subject in this run: its namespace, what it imports, and why importing it raises.
+
+    `open_ended` when some branch of its own code could not be decided; imports are `hard` (they raise when the imported
+    module does), `guarded` by a handler, or `lazy` (in a function, or behind a condition).
+    """
 
     module: SubjectModule
     names: Names = field(default_factory=dict)
     finished: bool = False
+    open_ended: bool = False
     fatal: list[Draft] = field(default_factory=list)
     hard: list[str] = field(default_factory=list)
     guarded: list[tuple[str, ast.AST | None]] = field(default_factory=list)
@@ -172,6 +178,7 @@ class Run:
     undecided: int = 0
     doubts: int = 0
     version_reads: int = 0
+    version_root: str = ""
     unreached: bool = False
     loaded: set[tuple[str, str]] = field(default_factory=set)
     pending: list[tuple[str, str]] = field(default_factory=list)
@@ -204,6 +211,8 @@ class Run:
         if not guard.decided:
             self.undecided += 1
             self.doubts += guard.doubtful
+            if self.function is None and self.current is not None:
+                self.current.open_ended = True
 
     def unwind(self, depth: int) -> None:
         """Leave conditions until `depth` of them are left."""
@@ -212,6 +221,12 @@ class Run:
             if not guard.decided:
                 self.undecided -= 1
                 self.doubts -= guard.doubtful
+
+    def innermost_undecided(self) -> Guard | None:
+        """Return the undecided condition nearest to the code being executed."""
+        if not self.undecided:
+            return None
+        return next((guard for guard in reversed(self.guards) if not guard.decided), None)
 
     # ------------------------------------------------------------------------------------------------ reporting
     def is_caught(self, exception: str) -> bool:
@@ -285,8 +300,8 @@ class Run:
         caught = tuple(frame.caught for frame in self.frames)
         edge = caller.edges.get(id(value))
         if edge is None:
-            guard = next((guard.text for guard in reversed(self.guards) if not guard.decided), "")
-            caller.edges[id(value)] = Edge(value, not self.undecided, caught, guard)
+            guard = self.innermost_undecided()
+            caller.edges[id(value)] = Edge(value, guard is None, caught, guard)
         else:
             edge.unconditional = edge.unconditional or not self.undecided
             edge.caught = edge.caught if caught else ()

@@ -278,7 +278,7 @@ def insist(run: Run, node: ast.stmt, env: Env) -> Flow:
     reads = run.version_reads
     held = gates.truth(run.evaluate(node.test, env))
     if held is False and run.version_reads > reads and not run.undecided:
-        guard = Guard(run.subject.condition(node.test), taken=False, decided=True, versioned=True)
+        guard = Guard(run.subject.condition(node.test), taken=False, decided=True, root=run.version_root)
         run.push(guard)
         _refuse(run, node, "AssertionError")
     return None
@@ -305,30 +305,16 @@ def throw(run: Run, node: ast.stmt, env: Env) -> Flow:
 def _refuse(run: Run, node: ast.Raise | ast.Assert, exception: str) -> Flow:
     """Raise what the code raises on purpose; behind a version gate that is a finding."""
     draft = None
-    gate = next((guard for guard in reversed(run.guards) if guard.decided and guard.versioned), None)
+    gate = next((guard for guard in reversed(run.guards) if guard.decided and guard.root), None)
     if gate is not None:
-        root = _gated_root(run, gate)
-        if root:
-            version = run.versions[root]
-            draft = run.draft(Kind.GATE_REFUSES, f"{root}=={version}", node, exception, target=root)
-            draft.detail = f"`{gate.text}` holds for {root} {version}: {run.subject.text(node)}"
+        version = run.versions[gate.root]
+        draft = run.draft(Kind.GATE_REFUSES, f"{gate.root}=={version}", node, exception, target=gate.root)
+        draft.detail = f"`{gate.text}` holds for {gate.root} {version}: {run.subject.text(node)}"
     if run.undecided:
         if draft is not None and not run.is_caught(exception):
             run.record(draft)
         return Jump.ENDED
     raise Raised(exception, draft)
-
-
-def _gated_root(run: Run, gate: Guard) -> str:
-    """Return the package whose version a condition speaks of, "" when that is not clear."""
-    text = gate.condition.text.lower()
-    named = [root for root in run.versions if root in text]
-    if len(named) == 1:
-        return named[0]
-    assert run.current is not None
-    path = run.current.module.path
-    nearby = [root for root in run.versions if root in path]
-    return nearby[0] if len(nearby) == 1 else (next(iter(run.versions), "") if len(run.versions) == 1 else "")
 
 
 # --------------------------------------------------------------------------------------------------- exceptions

@@ -123,12 +123,25 @@ class TypeCheckingValue:
 
 @dataclass(slots=True, eq=False)
 class DictValue:
-    """A dict whose string keys are known; not `complete` when there may be others. `nodes` says where a key was set."""
+    """A dict whose string keys are known; not `complete` when there may be others.
+
+    `nodes` says where a key was set,
+    `guards` under which undecided condition.
+    """
 
     items: dict[str, Value] = field(default_factory=dict)
     complete: bool = True
     nodes: dict[str, ast.AST] = field(default_factory=dict)
     guards: dict[str, Guard] = field(default_factory=dict)
+
+    def put(self, key: str, value: Value, node: ast.AST, guard: Guard | None) -> None:
+        """Set a key at `node`; with `guard` it may not be set at all, unless it was before."""
+        if guard is None:
+            self.guards.pop(key, None)
+        elif key not in self.items:
+            self.guards[key] = guard
+        self.items[key] = value
+        self.nodes[key] = node
 
     def absorb(self, other: DictValue) -> None:
         """Take over the keys of `other`, as `dict.update` does."""
@@ -156,7 +169,7 @@ class Edge:
     callee: FunctionValue
     unconditional: bool
     caught: tuple[frozenset[str] | None, ...]
-    guard: str = ""
+    guard: Guard | None = None
 
 
 @dataclass(slots=True, eq=False)
