@@ -6,15 +6,15 @@ import os
 import random
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from matrix import __version__
 from matrix.errors import IndexUnreachableError, UsageError
+from matrix.login import Logins, from_address, shown
 
 if TYPE_CHECKING:
     import ssl
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 _CHUNK = 1 << 16
 _CONNECTIONS = 16
+_REDIRECTS = 5
 _PROXY_ADVICE = "Behind a proxy set HTTPS_PROXY, with a private certificate REQUESTS_CA_BUNDLE; "
 _ADVICE = _PROXY_ADVICE + "try again later, or answer from what is cached with --offline."
 
@@ -83,6 +84,7 @@ class Fetcher:
     limits: Limits = field(default_factory=Limits)
     requests: int = 0
     bytes_read: int = 0
+    logins: Logins = field(default_factory=Logins)
     _pools: dict[tuple[str, bool], urllib3.PoolManager] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -153,18 +155,23 @@ class Fetcher:
 
         began = time.monotonic()
         patience = urllib3.Timeout(connect=self.limits.connect, read=self.limits.read)
-        sent = {"User-Agent": f"verl-matrix/{__version__}", **_authorization(url), **headers}
+        sent = {"User-Agent": f"verl-matrix/{__version__}", **headers}
+        if login := self.logins.header(url):
+            sent["Authorization"] = login
         try:
             answer = self._pool(url).request(
                 "GET",
                 shown(url),
                 headers=sent,
                 timeout=patience,
-                retries=urllib3.Retry(0, redirect=5),
+                retries=urllib3.Retry(None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS),
                 preload_content=False,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise _TryError(_explained(error)) from error
+            circular = isinstance(error, urllib3.exceptions.MaxRetryError) and isinstance(
+                error.reason, urllib3.exceptions.ResponseError
+            )
+            raise _TryError(_explained(error), final=circular) from error
         try:
             got = {name.lower(): value for name, value in answer.headers.items()}
             if answer.status not in accepted:
@@ -227,24 +234,9 @@ class Fetcher:
             return self._pools[proxy, secure]
 
 
-def shown(url: str) -> str:
-    """Return the url without user, password and fragment: what goes into a message, and over the wire."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
-
-
-def _authorization(url: str) -> dict[str, str]:
-    parts = urlsplit(url)
-    return {"Authorization": _basic(parts.username, parts.password)} if parts.username else {}
-
-
 def _proxy_login(proxy: str) -> dict[str, str]:
-    parts = urlsplit(proxy)
-    return {"Proxy-Authorization": _basic(parts.username, parts.password)} if parts.username else {}
-
-
-def _basic(user: str | None, password: str | None) -> str:
-    return "Basic " + b64encode(f"{unquote(user or '')}:{unquote(password or '')}".encode()).decode()
+    header = from_address(proxy)
+    return {"Proxy-Authorization": header} if header else {}
 
 
 def _proxy(url: str) -> str:
@@ -292,6 +284,8 @@ def _explained(error: Exception) -> str:
             return "The host's name cannot be resolved"
         case urllib3.exceptions.NewConnectionError():
             return f"No connection could be made ({str(reason).rpartition(': ')[2]})"
+        case urllib3.exceptions.ResponseError():
+            return "It was redirected too often"
         case urllib3.exceptions.ConnectTimeoutError():
             return "No connection in time"
         case urllib3.exceptions.ReadTimeoutError():

@@ -20,8 +20,9 @@ from packaging.version import Version
 from matrix.cache import Cache
 from matrix.cell import Axis, Platform
 from matrix.errors import IndexUnreachableError, UnknownReleaseError, UsageError
-from matrix.fetch import Fetcher, shown
+from matrix.fetch import Fetcher
 from matrix.index import Archive, File, Metadata, Project, Release
+from matrix.login import shown
 from matrix.nearness import near_names, near_versions
 from matrix.page import ACCEPT, NotAPageError, files
 from matrix.tags import best_wheel, why_no_wheel
@@ -83,9 +84,9 @@ class SimpleIndex:
             raise UsageError(
                 f"The index {shown(url)} is not an http or https address.", then="Give one like " + PYPI + "."
             )
-        self.url = url.rstrip("/")
         self.cache = Cache(cache_dir)
         self.fetcher = fetcher or Fetcher(offline=offline)
+        self.url = self.fetcher.logins.remember(url).rstrip("/")
         self._offline = offline
         self._page_max_age = page_max_age
         self._as_of = as_of if as_of is None or as_of.tzinfo else as_of.replace(tzinfo=UTC)

@@ -88,6 +88,7 @@ class Site:
     files: dict[str, bytes] = field(default_factory=dict)
     rows: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def add(self, project: str, filename: str, content: bytes, **row: object) -> str:
@@ -155,6 +156,9 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(SLOW)
         if fault.isdigit():
             self.answer(int(fault), b"trouble", {"Retry-After": "0"} if fault == "503" else {})
+            return
+        if self.path in self.site.moved:
+            self.answer(302, b"", {"Location": self.site.moved[self.path]})
             return
         project = self.path.removeprefix("/simple/").strip("/")
         if self.path.startswith("/simple/") and project in self.site.rows:

@@ -269,6 +269,16 @@ def test_an_index_that_is_no_http_address_is_refused(tmp_path: Path, url: str) -
         SimpleIndex(cache_dir=tmp_path, url=url)
 
 
+def test_credentials_of_the_index_go_to_its_files_too_and_are_kept_nowhere(site: Site, tmp_path: Path) -> None:
+    url = site.url.replace("http://", "http://me:secret@")
+    made = SimpleIndex(cache_dir=tmp_path, url=url, fetcher=Fetcher(limits=QUICK), clock=Clock())
+    file = made.require_release("demo", Version("1.0")).files[0]
+    made.metadata(file)
+    assert {headers.get("Authorization") for _, headers in site.asked} == {"Basic bWU6c2VjcmV0"}
+    assert "secret" not in file.url + made.url
+    assert not any(b"secret" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
 def test_importing_it_loads_neither_urllib3_nor_ssl() -> None:
     code = "import sys, matrix.simple_index; print(sorted({'urllib3', 'ssl', 'tarfile', 'zipfile'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
