@@ -60,14 +60,14 @@ def _resolve(observation: Observation | None) -> dict[str, object] | None:
     if observation is None:
         return None
     detail = observation.detail
-    versions = _mapping(detail.get("versions"))
+    versions, packages = _mapping(detail.get("versions")), detail.get("packages")
     axes = {axis.value: versions[axis.value] for axis in Axis if axis.value in versions}
     return {
         "outcome": observation.outcome.value,
         "reason": observation.reason,
         "chain": [_fact(item) for item in _sequence(detail.get("chain"))],
         "axes": axes,
-        "packages": len(versions),
+        "packages": packages if isinstance(packages, int) else len(versions),
         "versions": {name: str(version) for name, version in sorted(versions.items())},
         "notes": [str(note) for note in (*_sequence(detail.get("notes")), *_sequence(detail.get("hints")))],
     }

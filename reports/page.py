@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matrix.finding import Effect, Kind
 from matrix.job import RunResult
 from matrix.tier import Status
 from reports.document import document
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).with_name("templates")
 ROWS = 200
 """So many findings of one effect are shown in a cell; the rest is in the JSON report."""
-GUARDED_ROWS = 25
+FOLDED_ROWS = 40
 _SECONDARY_GROUPS = frozenset({"ci"})
 _HAYSTACK_CHARS = 4_000
 
@@ -95,14 +96,7 @@ def _summary(cells: list[dict[str, Any]]) -> str:
 
 def _shown(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cell with what only the page needs: times for people, findings by effect, text to filter by."""
-    surface = cell["surface"] or {}
-    effects = []
-    for effect, title in EFFECTS.items():
-        rows = [_finding(item) for item in surface.get("findings", ()) if item["effect"] == effect.value]
-        shown = rows[: GUARDED_ROWS if effect.value == "guarded" else ROWS]
-        if rows:
-            left = len(rows) - len(shown)
-            effects.append({"key": effect.value, "title": title, "total": len(rows), "rows": shown, "left": left})
+    effects = _parts([_finding(item) for item in (cell["surface"] or {}).get("findings", ())])
     differs = [f"deviation: {cell['deviation']}"] if cell["deviation"] else []
     if cell["as_of"]:
         differs.append(f"as of {when(cell['as_of'])}")
@@ -116,20 +110,46 @@ def _shown(cell: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _parts(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the findings by effect, those that decide nothing in parts of their own, which the page folds."""
+    parts = []
+    for key, title, rows, limit in (
+        *(
+            (effect.value, title, [item for item in findings if item["counts"] and item["effect"] == effect], ROWS)
+            for effect, title in EFFECTS.items()
+            if effect is not Effect.GUARDED
+        ),
+        ("uncertain", "Not certain", [i for i in findings if not i["certain"]], FOLDED_ROWS),
+        ("absent", "About packages that are not in this cell", [i for i in findings if i["absent"]], FOLDED_ROWS),
+        ("guarded", EFFECTS[Effect.GUARDED], [i for i in findings if i["guarded"]], FOLDED_ROWS),
+    ):
+        if rows:
+            folded = key in ("uncertain", "absent", "guarded")
+            left = max(len(rows) - limit, 0)
+            part = {
+                "key": key,
+                "title": title,
+                "total": len(rows),
+                "rows": rows[:limit],
+                "left": left,
+                "folded": folded,
+            }
+            parts.append(part)
+    return parts
+
+
 def _finding(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return a finding with every field that the table shows, also where an older observation lacks one."""
-    defaults: dict[str, Any] = {
-        "found_at": None,
-        "moved_to": [],
-        "feature": "",
-        "entry_points": [],
-        "exception": "",
-        "guard": "",
-    }
-    filled = {**defaults, "certain": True, "message": "", **item}
+    defaults: dict[str, Any] = {"found_at": None, "moved_to": [], "feature": "", "entry_points": [], "exception": ""}
+    filled = {**defaults, "guard": "", "certain": True, "message": "", **item}
     for name in ("used_at", "found_at"):
         if filled[name]:
             filled[name] = {"line": 0, "scope": "", **filled[name]}
+    filled["absent"] = filled["certain"] and filled["kind"] == Kind.PACKAGE_ABSENT
+    filled["guarded"] = filled["certain"] and not filled["absent"] and filled["effect"] == Effect.GUARDED
+    filled["counts"] = filled["certain"] and not filled["absent"] and not filled["guarded"]
+    # The full name stands above the message, so in it the last part is enough.
+    filled["message"] = filled["message"].replace(filled["symbol"], "…" + filled["symbol"].rpartition(".")[2])
     return filled
 
 
@@ -144,7 +164,7 @@ def _haystack(cell: Mapping[str, Any], effects: list[dict[str, Any]]) -> str:
         *cell["requirements"],
         *cell["features"],
         *cell["reasons"],
-        *(item["symbol"] for part in effects if part["key"] != "guarded" for item in part["rows"]),
+        *(item["symbol"] for part in effects if not part["folded"] for item in part["rows"]),
     ]
     return " ".join(" ".join(words).lower().split())[:_HAYSTACK_CHARS]
 

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from matrix.cell import Axis
 from matrix.errors import CorruptFileError, NoSpaceError, UsageError
-from matrix.finding import Effect
+from matrix.finding import Effect, Kind
 from matrix.grid import grid_of
 from matrix.job import RunResult
 from matrix.tier import Outcome, Status, Tier
@@ -32,7 +32,20 @@ from reports.heatmap import heatmap
 from reports.junit import junit
 from reports.legend import EFFECTS, OUTCOMES, STATUSES, TIERS
 from reports.page import brief, page, printable
-from tests.unit.report_samples import CLASH, EXPECTED, FEATURE, IMAGE, MOVED, PAIR, UNREAD, sample, seen
+from tests.unit.report_samples import (
+    CLASH,
+    DOUBT,
+    EXPECTED,
+    FEATURE,
+    GUARDED,
+    IMAGE,
+    MOVED,
+    PAIR,
+    SWIZZLE,
+    UNREAD,
+    sample,
+    seen,
+)
 from tests.unit.run_fakes import cell, finding, observation
 
 SCHEMA = json.loads((Path(building.__file__).with_name("schema.json")).read_text())
@@ -139,7 +152,7 @@ def test_the_page_tells_chain_moved_to_deviation_and_evidence() -> None:
         "verl/workers/rollout/vllm_rollout/utils.py:31",
         "vllm.model_executor.layers.fused_moe.FusedMoE",
         "deviation: no-deps (as verl&#39;s image is built)",
-        "not certain, decides nothing",
+        "Not certain (1)",
         "Guarded: verl handles it (1)",
         "as of 2026-11-30 12:00 UTC",
         "sha256:ababababab",
@@ -155,7 +168,20 @@ def test_a_cell_with_very_many_findings_is_cut_and_says_so() -> None:
     verdict = seen(PAIR, Outcome.OK, Outcome.DEGRADED, many + guarded)
     text = page(replace(sample(), verdicts=(verdict,)))
     assert "30 more in report.json" in text
-    assert "35 more in report.json" in text
+    assert "20 more in report.json" in text
+
+
+def test_what_decides_nothing_is_folded_apart_from_what_does() -> None:
+    absent = replace(finding(Effect.BREAKS_FEATURE, "mooncake.engine", feature="x"), kind=Kind.PACKAGE_ABSENT)
+    verdict = seen(PAIR, Outcome.OK, Outcome.DEGRADED, (SWIZZLE, absent, DOUBT, GUARDED))
+    text = page(replace(sample(), verdicts=(verdict,)))
+    assert re.findall(r'<details class="more"><summary>(.*?)</summary>', text) == [
+        "Not certain (1)",
+        "About packages that are not in this cell (1)",
+        "Guarded: verl handles it (1)",
+    ]
+    assert re.findall(r"<h4>(.*?) <span", text) == ["Breaks when the feature is used"]
+    assert "not in this cell</span>" in text
 
 
 def test_an_older_finding_without_some_fields_still_shows() -> None:
@@ -270,6 +296,9 @@ def test_build_writes_all_four_and_leaves_nothing_else(tmp_path: Path) -> None:
     files = build(sample(), out, report_url="https://ci.example/index.html")
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "junit.xml", "report.json", "summary.md"]
     assert set(files.all) == set(out.iterdir())
+    umask = os.umask(0)
+    os.umask(umask)
+    assert {path.stat().st_mode & 0o777 for path in files.all} == {0o666 & ~umask}
     assert json.loads(files.json.read_text())["planned"] == 9
     anchors = re.findall(r"index\.html#(\S+?)\)", files.markdown.read_text())
     assert len(anchors) == 9
