@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from matrix.cell import Cell, Pin
-from matrix.errors import UsageError
 from matrix.index import File, PackageIndex, Release
 from matrix.metadata import requirements_on
 from matrix.nearness import near_versions
@@ -112,26 +110,15 @@ class Case:
 
     @property
     def overrides(self) -> tuple[Requirement, ...]:
-        """Return the cell's overrides, parsed; raises UsageError."""
-        try:
-            return tuple(Requirement(text) for text in self.cell.deviation.overrides) if self.cell.deviation else ()
-        except InvalidRequirement as error:
-            raise UsageError("An override is not a requirement.", why=str(error)) from error
+        """Return the cell's overrides, parsed."""
+        return tuple(Requirement(text) for text in self.cell.deviation.overrides) if self.cell.deviation else ()
 
     @property
     def demands(self) -> tuple[Demand, ...]:
         """Return what all pins and open axes ask for, after the cell's overrides, in the order of the pins."""
         overrides, replaced = self.overrides, self.replaced
         found = [demand for holding in self.holdings for demand in holding.demands if demand.package not in replaced]
-        found += demands_of(
-            [
-                item
-                for item in overrides
-                if item.marker is None or item.marker.evaluate(self.cell.platform.environment())
-            ],
-            holder="the override",
-            source="cell",
-        )
+        found += demands_of(overrides, holder="the override", source="cell")
         for axis in self.cell.open_axes:
             found += demands_of([Requirement(axis.requirement)], holder="the cell", source="cell")
         return tuple(found)
@@ -166,10 +153,9 @@ def hold(pin: Pin, cell: Cell, index: PackageIndex, sdists: SdistTable) -> Holdi
         reason = f"{name} does not exist; closest: {', '.join(near)}"
         return Missing(reason=reason, facts=(Fact(text=f"there is no {name}", source=page),), near=near)
     if cell.as_of is not None:
-        as_of = cell.as_of if cell.as_of.tzinfo else cell.as_of.replace(tzinfo=UTC)
-        files = tuple(file for file in release.files if file.uploaded < as_of)
+        files = tuple(file for file in release.files if file.uploaded < cell.as_of)
         if not files:
-            text = f"{name} was released on {release.uploaded:%Y-%m-%d}, after {as_of:%Y-%m-%d}"
+            text = f"{name} was released on {release.uploaded:%Y-%m-%d}, after {cell.as_of:%Y-%m-%d}"
             return Missing(reason=text, facts=(Fact(text=text, source=page),))
         release = replace(release, files=files)
     return _hold_release(pin, cell, release, index, sdists)

@@ -20,8 +20,8 @@ HEAD = 'lock-version = "1.0"\ncreated-by = "uv"\nrequires-python = ">=3.12"\n'
 class FakeSolver:
     """Searches exhaustively, newest version first, and writes locks and derivations in uv's form.
 
-    `errors` are raised for a problem that names the requirement, `builds` answered for a problem of exactly these; `blind`
-    hides a version until a problem asks for its package's page anew. `asked` holds every problem.
+    `errors` are raised for a problem that names the requirement, `builds` answered for a problem of exactly these;
+    `blind` hides a version until a problem asks for its package's page anew. `asked` holds every problem.
     """
 
     index: FakeIndex

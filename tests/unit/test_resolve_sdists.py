@@ -39,7 +39,7 @@ def test_the_shipped_file_is_whole_sorted_and_sourced() -> None:
     table = load_sdists()
     names = [entry.name for entry in table.sdists]
     assert names == sorted(names)
-    assert all(entry.source and entry.checked <= date.today() for entry in table.sdists)  # noqa: DTZ011
+    assert all(entry.source and entry.checked <= date.today() for entry in table.sdists)
     assert table.digest.startswith("sha256:")
     assert {"antlr4-python3-runtime", "flash-attn", "pyairports", "pylatexenc"} <= set(names)
     assert PATH.read_text().startswith("#")

@@ -50,8 +50,8 @@ def test_a_package_that_would_have_to_be_built_is_named_with_the_reason() -> Non
     assert isinstance(answer, NeedsBuild)
     assert answer.package == "quantile-python==1.1"
     assert answer.because == (
-        "quantile-python (v1.1) was included because vllm (v0.2.5) depends on aioprometheus (v23.12.0) which depends on "
-        "quantile-python>=1.1"
+        "quantile-python (v1.1) was included because vllm (v0.2.5) depends on aioprometheus (v23.12.0) which depends "
+        "on quantile-python>=1.1"
     )
 
 
@@ -78,8 +78,10 @@ def test_what_is_no_answer_is_an_error_and_never_a_conflict(name: str, code: int
         ("", ToolError),
         ("error: Request failed\n  cause: HTTP status server error (503)", IndexUnreachableError),
         (
-            "error: No solution found when resolving dependencies\n  cause: Because a was not found\n\n"
-            "hint: An index URL (https://x) could not be queried due to a lack of valid credentials (401 Unauthorized).",
+            (
+                "error: No solution found when resolving dependencies\n  cause: Because a was not found\n\n"
+                "hint: An index URL (https://x) could not be queried due to a lack of valid credentials (401)."
+            ),
             IndexUnreachableError,
         ),
     ],
