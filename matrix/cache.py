@@ -12,8 +12,8 @@ import contextlib
 import errno
 import hashlib
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,7 +78,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Leave `content` at `path`, whole or not at all; raises NoSpaceError, UsageError (not writable)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+        name = path.parent / f".tmp-{secrets.token_hex(8)}"
+        # Not mkstemp, which makes the file private: a report or a shared cache is there to be read by others.
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except OSError as error:
         raise unusable(path, error) from error
     try:
@@ -86,11 +88,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
+        name.replace(path)
     except OSError as error:
         raise unusable(path, error) from error
     finally:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
 
 
 def unusable(path: Path, error: OSError) -> NoSpaceError | UsageError:
@@ -99,11 +101,11 @@ def unusable(path: Path, error: OSError) -> NoSpaceError | UsageError:
         return NoSpaceError(
             f"No room left for {path}.",
             why=str(error.strerror),
-            then="Free some space, or put the cache elsewhere with --cache-dir.",
+            then="Free some space, or put it elsewhere with --home.",
         )
     return UsageError(
         f"The cache cannot be used: {path}: {error.strerror or error}.",
-        then="Make it readable and writable, or put the cache elsewhere with --cache-dir.",
+        then="Make it readable and writable, or put it elsewhere with --home.",
     )
 
 

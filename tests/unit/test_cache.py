@@ -87,7 +87,7 @@ def test_a_failed_write_leaves_the_old_content_and_no_temporary_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(NoSpaceError, match=r"(?s)No room left.*--cache-dir"):
+    with pytest.raises(NoSpaceError, match=r"(?s)No room left.*--home"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [found.name for found in tmp_path.iterdir()] == ["file"]
@@ -100,7 +100,7 @@ def test_a_failed_write_leaves_the_old_content_and_no_temporary_file(
 def test_unusable_says_which_error(number: int, kind: type[Exception]) -> None:
     error = unusable(Path("x"), OSError(number, os.strerror(number)))
     assert type(error) is kind
-    assert "--cache-dir" in str(error)
+    assert "--home" in str(error)
 
 
 def test_a_cache_below_a_file_is_unusable_to_write_and_empty_to_read(tmp_path: Path) -> None:
@@ -133,3 +133,12 @@ def test_many_writers_of_one_entry_leave_a_whole_one(cache: Cache) -> None:
         thread.join()
     assert set(seen) <= set(payloads)
     assert len(seen) == 30
+
+
+def test_what_is_written_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_atomically(tmp_path / "report.html", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "report.html").stat().st_mode & 0o777 == 0o644
