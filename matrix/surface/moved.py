@@ -15,6 +15,9 @@ _BATCH = 48
 # Bytes of source; four batches of vLLM's modules. A name that went further is reported as not found.
 _BUDGET = 3_000_000
 _ALIKE = 0.6
+# How much a step in the tree of packages costs, and how much worse than the best a candidate may be.
+_STEP = 0.12
+_WORSE = 0.25
 
 
 class Moves:
@@ -35,28 +38,47 @@ class Moves:
 
     def _search(self, package: Package, dotted: str) -> Iterator[str]:
         home, _, name = dotted.rpartition(".")
-        looks_like_module = name.islower() and (home in package.packages or package.kind(home) is None)
-        if package.kind(dotted) is not None or not home:
+        if not home or self._is_there(package, dotted):
             return
-        if looks_like_module:
-            yield from similar_modules(package, dotted)
-        found = self._defining(package, home, name)
+        # A lower-case name below a package may be a module or a function: the definition is the stronger sign.
+        maybe_module = name.islower() and (home in package.packages or package.kind(home) is None)
+        below = home if maybe_module and home in package.packages else package.root
+        found = self._defining(package, home, name, below)
         yield from (f"{module}.{name}" for module in found)
-        if not found and not looks_like_module:
+        if found:
+            return
+        if maybe_module:
+            yield from similar_modules(package, dotted)
+        else:
             yield from self._siblings(home, name)
 
-    def _defining(self, package: Package, home: str, name: str) -> list[str]:
-        """Return the modules that define `name` at their top level, nearest to `home` first, within the budget."""
+    def _is_there(self, package: Package, dotted: str) -> bool:
+        home, _, name = dotted.rpartition(".")
+        return package.kind(dotted) is not None or self._names.lookup(home, name).presence is Presence.PRESENT
+
+    def _defining(self, package: Package, home: str, name: str, below: str) -> list[str]:
+        """Return the modules under `below` that define `name` at their top level, within the budget.
+
+        Modules with the same last name as `home` come first (a folder was moved), then those with a word of it in
+        their name, then those nearest to it.
+        """
         pattern = re.compile(
             rb"^(?:(?:class|def|async def)\s+%b\b|%b\s*(?::[^=\n]+)?=[^=])" % ((re.escape(name.encode()),) * 2),
             re.MULTILINE,
         )
-        ordered = sorted(package.source, key=lambda module: (_distance(home, module), module))
+        last = home.rpartition(".")[2]
+        words = _words(last)
+
+        def order(module: str) -> tuple[bool, bool, int, str]:
+            related = bool(words & _words(module.replace(".", "_")))
+            return module.rpartition(".")[2] != last, not related, _distance(home, module), module
+
+        candidates = [m for m in package.source if m.startswith(f"{below}.") or m == below]
+        ordered = sorted(candidates, key=order)
         read = 0
         for at in range(0, len(ordered), _BATCH):
             batch = ordered[at : at + _BATCH]
-            missing = [module for module in batch if module not in self._texts]
-            self._texts.update(package.sources(missing))
+            self._texts.update(package.sources(module for module in batch if module not in self._texts))
             found = [module for module in batch if pattern.search(self._texts.get(module, b""))]
             found = [m for m in found if self._names.lookup(m, name).presence is Presence.PRESENT]
             if found:
@@ -78,22 +100,24 @@ class Moves:
 def similar_modules(package: Package, dotted: str) -> list[str]:
     """Return the modules most like `dotted` by the names in the archive alone: same last name, then a similar one."""
     home, _, last = dotted.rpartition(".")
+    common = _words(home.replace(".", "_"))
     near: list[tuple[float, str]] = []
     for module in package.source:
         parent, _, other = module.rpartition(".")
-        alike = _likeness(last, other)
+        alike = _likeness(last, other, common)
         if alike >= _ALIKE:
-            near.append((alike - 0.12 * _distance(home, parent), module))
+            near.append((alike - _STEP * _distance(home, parent), module))
     near.sort(key=lambda pair: (-pair[0], pair[1]))
-    return [module for score, module in near if score >= _ALIKE - 0.3][:_SHOWN]
+    return [module for score, module in near if score >= near[0][0] - _WORSE][:_SHOWN]
 
 
-def _likeness(wanted: str, other: str) -> float:
+def _likeness(wanted: str, other: str, common: set[str]) -> float:
+    """Return how alike two module names are, 0 to 1; words that the package's own name has anyway do not count."""
     if wanted == other:
         return 1.0
     ours, theirs = _words(wanted), _words(other)
     if ours & theirs:
-        return 0.7 + 0.2 * len(ours & theirs) / len(ours | theirs)
+        return 0.7 + 0.2 * len(ours & theirs) / len(ours | (theirs - common))
     return difflib.SequenceMatcher(None, wanted, other).ratio()
 
 
