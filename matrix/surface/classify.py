@@ -64,7 +64,7 @@ def _finding(run: Run, reach: Reach, draft: Draft) -> Finding:
     certain = draft.certain
     feature = _feature(run, draft)
     if effect is Effect.BREAKS_IMPORT:
-        feature = next((entry.feature for entry in entries if entry.core), feature)
+        feature = next((entry.feature for entry in sorted(entries, key=lambda entry: not entry.core)), feature)
     elif is_absence(draft) or is_absence(run.failure(draft.module.name)):
         # A user may have the package that this cell does not hold; nothing in such a module was seen to run.
         certain = False

@@ -30,6 +30,7 @@ from matrix.surface.execution.values import (
     SelfValue,
     SignatureValue,
     SuperValue,
+    TypeCheckingValue,
     Value,
     VersionText,
     VersionValue,
@@ -87,6 +88,8 @@ def member(run: Run, owner: Value, attr: str, node: ast.Attribute) -> Value:
             return _checked(
                 run, answer, owner.ref, attr, node, Kind.INSTANCE_ATTRIBUTE_MISSING, instance=True, exact=owner.exact
             )
+        case ExternalValue(dotted="typing") if attr == "TYPE_CHECKING":
+            return TypeCheckingValue()
         case ExternalValue():
             return ExternalValue(f"{owner.dotted}.{attr}")
         case ClassValue():

@@ -112,6 +112,9 @@ def _both(run: Run, node: ast.If, env: Env, *, root: str) -> Flow:
     other = speculate(run, node.orelse, env, second)
     if flow is not None and other is not None:
         return _merge(flow, other)
+    for ended in (flow, other):
+        if isinstance(ended, Returned):
+            run.returned.append(ended.value)
     if flow is not None:
         # Only the other branch goes on, so what follows depends on the condition.
         run.push(second)
@@ -286,7 +289,7 @@ def _check_text(run: Run, node: ast.Compare, left: Value, operation: type[ast.cm
         f"{root}=={run.versions[root]}",
         node,
         "",
-        target="verl",
+        target=root,
         detail=f"`{text}` compares versions as text: it is {said} for {root} {run.versions[root]}, as versions "
         f"it would be {meant}",
     )

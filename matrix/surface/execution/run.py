@@ -19,7 +19,7 @@ from matrix.surface.answer import Ref
 from matrix.surface.entrypoints import Profile
 from matrix.surface.execution.syntax import Condition
 from matrix.surface.execution.target import Target
-from matrix.surface.execution.values import ClassValue, Edge, Env, FunctionValue, Names, Value, VersionText
+from matrix.surface.execution.values import UNKNOWN, ClassValue, Edge, Env, FunctionValue, Names, Value, VersionText
 from matrix.surface.subject import ROOT, Subject, SubjectModule
 
 MAX_DEPTH: Final = 4
@@ -173,6 +173,7 @@ class Run:
     active: list[Raised] = field(default_factory=list)
     classes: list[ClassValue] = field(default_factory=list)
     known_attributes: set[tuple[str, str]] = field(default_factory=set)
+    returned: list[Value] = field(default_factory=list)
     quiet: int = 0
     depth: int = 0
     undecided: int = 0
@@ -400,9 +401,13 @@ class Run:
         saved = self._enter(function.module, function, at_import=self.at_import, inside=True)
         self.quiet += quiet
         self.depth += 1
+        returned, self.returned = self.returned, []
         try:
-            return self.execute(function.node.body, (parameters, *function.env))
+            flow = self.execute(function.node.body, (parameters, *function.env))
+            # A branch that may have returned earlier makes the value unknown, whatever the end returns.
+            return Returned(UNKNOWN) if self.returned else flow
         finally:
+            self.returned = returned
             self.depth -= 1
             self.quiet -= quiet
             self._leave(saved)

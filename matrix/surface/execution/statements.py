@@ -223,6 +223,8 @@ def loop_over(run: Run, node: ast.stmt, env: Env) -> Flow:
         if flow is not None and flow is not Jump.LOOP:
             if items is not None and isinstance(flow, Returned) and not run.undecided:
                 return flow
+            if isinstance(flow, Returned):
+                run.returned.append(flow.value)
             break
     gates.join(env[0], before)
     if not run.quiet and isinstance(iterated, DictItemsValue):
