@@ -7,9 +7,13 @@ from matrix.tier import Status
 
 
 def title(result: RunResult) -> str:
-    """Return the outcome with its denominator, as `13 of 36 cells work as far as they were tried`."""
-    works = result.counts[Status.WORKS]
-    return f"{works} of {_cells(result.planned)} {'works' if works == 1 else 'work'} as far as tried"
+    """Return the outcome with its denominator, as `13 of 36 cells work as far as tried`; it says how many do only in part."""
+    degraded = result.counts[Status.DEGRADED]
+    works = result.counts[Status.WORKS] + degraded
+    text = f"{works} of {_cells(result.planned)} {'works' if works == 1 else 'work'} as far as tried"
+    if not degraded:
+        return text
+    return text + (", but for some features" if degraded == works else f", {degraded} of them but for some features")
 
 
 def denominator(result: RunResult) -> str:

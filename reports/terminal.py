@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-PLAIN_WIDTH = 160
+PLAIN_WIDTH = 220
 FINDINGS = 12
 """So many findings of one effect are shown with a verdict."""
 STYLES = {

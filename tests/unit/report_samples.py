@@ -80,6 +80,7 @@ def seen(
 
 
 PAIR = cell(verl="0.9.1", vllm="0.24.0", torch="2.11.0", transformers="5.9.0", reason="What verl 0.9.1's extra pins.")
+EXTRA = replace(PAIR, pins=(replace(PAIR.pins[0], extras=("vllm",)), *PAIR.pins[1:]))
 FEATURE = cell(verl="0.9.1", vllm="0.26.0", reason="May verl 0.9.1 take this vLLM?")
 MOVED = cell(verl="0.8.0", vllm="0.27.1", reason="May verl 0.8.0 take this vLLM?")
 CLASH = cell(verl="0.9.1", vllm="0.33.0", reason="May verl 0.9.1 take this vLLM?")

@@ -36,6 +36,7 @@ from tests.unit.report_samples import (
     CLASH,
     DOUBT,
     EXPECTED,
+    EXTRA,
     FEATURE,
     GUARDED,
     IMAGE,
@@ -169,6 +170,11 @@ def test_a_cell_with_very_many_findings_is_cut_and_says_so() -> None:
     text = page(replace(sample(), verdicts=(verdict,)))
     assert "30 more in report.json" in text
     assert "20 more in report.json" in text
+
+
+def test_an_extra_is_shown_with_its_axis() -> None:
+    text = page(replace(sample(), verdicts=(seen(EXTRA, Outcome.OK, Outcome.OK),)))
+    assert "<b>verl[vllm] 0.9.1</b><span>vllm 0.24.0</span>" in text
 
 
 def test_what_decides_nothing_is_folded_apart_from_what_does() -> None:
