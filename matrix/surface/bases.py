@@ -46,9 +46,7 @@ def attributes(base: str) -> frozenset[str] | None:
     found = getattr(importlib.import_module(module), name, None)
     if not isinstance(found, type):
         return None
-    # `abc.ABC` subclasses hold their registry under a private name.
-    extra = frozenset(("_abc_impl",))
-    extra |= _NAMED_TUPLE if base.endswith(".NamedTuple") else frozenset()
+    extra = _NAMED_TUPLE if base.endswith(".NamedTuple") else frozenset()
     # `name` and `value` of an enum member are descriptors that `dir` of the class leaves out.
     extra |= frozenset(("name", "value", "_name_", "_value_")) if module == "enum" else frozenset()
     return frozenset(dir(found)) | frozenset(dir(type(found))) | frozenset(dir(object)) | extra

@@ -219,7 +219,8 @@ class Classes:
         return functions[0].decorators if functions else ()
 
 
-_OF_INSTANCE = frozenset(dir(object)) | {"__dict__", "__module__", "__weakref__", "__annotations__"}
+# `_abc_impl` is where abstract classes keep their registry.
+_OF_INSTANCE = frozenset(dir(object)) | {"__dict__", "__module__", "__weakref__", "__annotations__", "_abc_impl"}
 _OF_CLASS = _OF_INSTANCE | frozenset(dir(type)) | {"__name__", "__qualname__", "__mro__"}
 
 
