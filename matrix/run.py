@@ -75,10 +75,11 @@ def run(job: Job) -> RunResult:
 
 
 def recall(job: Job) -> RunResult:
-    """Return the verdicts that follow from what is stored, newest answer first; asks nothing."""
+    """Return the verdicts that follow from what is stored, the latest answer of each probe; asks nothing."""
     verdicts, found = [], dict.fromkeys(sorted(job.tiers, key=lambda tier: tier.depth), 0)
     for cell in job.cells:
         seen = [item for item in job.store.for_cell(cell.name) if item.question.tier in found]
+        seen = _of_the_lock(cell, seen)
         for tier in {item.question.tier for item in seen if item.outcome is not Outcome.UNTESTED}:
             found[tier] += 1
         verdicts.append(judge(cell, seen))
@@ -96,6 +97,18 @@ def recall(job: Job) -> RunResult:
         plan=job.plan,
         expected=job.expected,
     )
+
+
+def _of_the_lock(cell: Cell, seen: Sequence[Observation]) -> list[Observation]:
+    """Return the observations without the surface checks of other versions than the cell's lock has.
+
+    A grid checks the same cell at its two pins only; where the fuller check is stored too, that one is the cell's.
+    """
+    resolved = next((item for item in reversed(seen) if item.question.tier is Tier.RESOLVE), None)
+    wanted = {axis.value: str(version) for axis, version in versions_of(cell, resolved).items()}
+    surface = [item for item in seen if item.question.tier is Tier.SURFACE]
+    fitting = [item for item in surface if item.detail.get("versions") == wanted]
+    return [item for item in seen if item not in surface or not fitting or item in fitting]
 
 
 def begin(job: Job, ledger: Ledger) -> Ledger:

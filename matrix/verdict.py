@@ -69,7 +69,7 @@ class Verdict:
             "reasons": list(self.reasons),
             "features": list(self.features),
             "axes": {pin.axis.value: str(pin.version) for pin in cell.pins},
-            "extras": {item.axis.value: list(item.extras) for item in (*cell.pins, *cell.open_axes) if item.extras},
+            "extras": {pin.axis.value: list(pin.extras) for pin in cell.pins if pin.extras},
             "open": [axis.requirement for axis in cell.open_axes],
             "requirements": list(cell.requirements),
             "python": cell.platform.python,

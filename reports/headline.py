@@ -7,7 +7,7 @@ from matrix.tier import Status
 
 
 def title(result: RunResult) -> str:
-    """Return the outcome with its denominator, as `13 of 36 cells work as far as tried`; it says how many do only in part."""
+    """Return the outcome with its denominator, as `13 of 36 cells work as far as tried`; how many only in part."""
     degraded = result.counts[Status.DEGRADED]
     works = result.counts[Status.WORKS] + degraded
     text = f"{works} of {_cells(result.planned)} {'works' if works == 1 else 'work'} as far as tried"

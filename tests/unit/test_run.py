@@ -177,6 +177,23 @@ def test_a_full_disk_ends_the_run_at_once(tmp_path: Path) -> None:
     assert [item.question.cell for item in Store(tmp_path)] == [GOOD.name]
 
 
+@pytest.mark.parametrize(("error", "asked"), [(NoSpaceError("disk full"), 1), (UNREACHED, GIVE_UP_AFTER)])
+def test_a_question_that_cannot_be_put_ends_the_run_or_soon_stops_it(
+    tmp_path: Path, error: MatrixError, asked: int
+) -> None:
+    put = []
+
+    class Mute(FakeResolver):
+        def question(self, cell: Cell) -> Question:
+            put.append(cell)
+            raise error
+
+    cells = tuple(cell(verl=f"0.{n}", vllm="0.24.0") for n in range(9))
+    with pytest.raises(type(error)):
+        run(_job(tmp_path, cells, resolver=Mute(), tiers=frozenset({Tier.RESOLVE})))
+    assert len(put) == asked
+
+
 @pytest.mark.parametrize(
     "more", [{"cells": ()}, {"tiers": frozenset({Tier.GPU})}, {"tiers": frozenset()}], ids=["cells", "tier", "tiers"]
 )
@@ -280,6 +297,18 @@ def test_recall_builds_the_verdicts_from_the_store_and_asks_nothing(tmp_path: Pa
     assert "nothing was asked" in result.notes[0]
 
 
+def test_recall_takes_the_check_at_the_lock_and_not_a_later_one_at_the_pins_alone(tmp_path: Path) -> None:
+    resolver = FakeResolver(versions={"torch": "2.11.0"})
+    run(_job(tmp_path, (BAD,), resolver=resolver))
+    later = FakeChecker(at=lambda: AT + timedelta(hours=1))
+    run(_job(tmp_path, (BAD,), resolver=resolver, from_lock=False, checker=lambda: later))
+    assert len(list(Store(tmp_path).find(tier=Tier.SURFACE))) == 2
+    assert recall(_job(tmp_path, (BAD,))).verdicts[0].works is Outcome.BROKEN
+    # Where only the narrow check is there, it is what is known.
+    Store(tmp_path).add(observation(GOOD.name, Tier.SURFACE, Outcome.DEGRADED, detail={"versions": {"verl": "0.9.1"}}))
+    assert recall(_job(tmp_path, (GOOD,))).verdicts[0].works is Outcome.DEGRADED
+
+
 def test_damage_in_the_store_is_told(tmp_path: Path) -> None:
     (tmp_path / "observations.jsonl").write_text("rubbish\n")
     assert "1 line of observations.jsonl passed over" in run(_job(tmp_path)).notes[0]
@@ -335,6 +364,20 @@ def test_worker_processes_ask_again_when_told(tmp_path: Path) -> None:
     run(_apart(tmp_path))
     again = replace(_apart(tmp_path, at=functools.partial(max, AT + timedelta(hours=1), AT)), again=True)
     assert run(again).tallies[1].new == 16
+
+
+class DriftingChecker(FakeChecker):
+    """A checker for which a file changes between the question and the answer."""
+
+    def observe(self, cell: Cell, versions: Versions) -> Observation:
+        answer = super().observe(cell, versions)
+        return replace(answer, question=replace(answer.question, reads={"changed": "meanwhile"}))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_answer_under_another_key_still_counts(tmp_path: Path, workers: int) -> None:
+    result = run(replace(_apart(tmp_path, DriftingChecker), workers=workers))
+    assert (result.tallies[1].new, result.tallies[1].untested) == (16, 4)
 
 
 def test_a_worker_that_dies_costs_no_finished_answer(tmp_path: Path) -> None:
