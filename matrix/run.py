@@ -107,8 +107,9 @@ def _of_the_lock(cell: Cell, seen: Sequence[Observation]) -> list[Observation]:
     resolved = next((item for item in reversed(seen) if item.question.tier is Tier.RESOLVE), None)
     wanted = {axis.value: str(version) for axis, version in versions_of(cell, resolved).items()}
     surface = [item for item in seen if item.question.tier is Tier.SURFACE]
-    fitting = [item for item in surface if item.detail.get("versions") == wanted]
-    return [item for item in seen if item not in surface or not fitting or item in fitting]
+    if not any(item.detail.get("versions") == wanted for item in surface):
+        return list(seen)
+    return [item for item in seen if item.question.tier is not Tier.SURFACE or item.detail.get("versions") == wanted]
 
 
 def begin(job: Job, ledger: Ledger) -> Ledger:
