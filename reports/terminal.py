@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from matrix.finding import Effect, Finding
+from matrix.finding import Effect, Finding, Kind
 from matrix.job import Progress, RunResult
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict, deviation_words
@@ -105,14 +105,21 @@ def verdict_text(verdict: Verdict) -> str:
         lines.append(f"    - {one_line(fact['text'] + source)}")
     found = [Finding.from_json(item) for item in (detail["surface"] or {}).get("findings", ())]
     for effect, heading in EFFECTS.items():
-        shown = [item for item in found if item.effect is effect]
-        if not shown or effect is Effect.GUARDED:
+        shown = [item for item in found if item.effect is effect and _decides(item)]
+        if not shown:
             continue
         lines.append(f"  {heading} ({len(shown)}):")
         lines += [f"    {line}" for item in shown[:FINDINGS] for line in finding_lines(item)]
         if len(shown) > FINDINGS:
             lines.append(f"    … and {len(shown) - FINDINGS} more; `surface` lists all of them")
+    rest = sum(not _decides(item) for item in found)
+    if rest:
+        lines.append(f"  {rest} more findings decide nothing: guarded, not certain, or about packages not in this cell")
     return "\n".join(lines) + "\n"
+
+
+def _decides(item: Finding) -> bool:
+    return item.certain and item.effect is not Effect.GUARDED and item.kind is not Kind.PACKAGE_ABSENT
 
 
 def _when(verdict: Verdict) -> str:
