@@ -97,13 +97,10 @@ HELPERS = [
     (
         "spec",
         (
-            (
-                "import importlib.util\ndef is_sglang_available():\n    try:\n"
-                "        spec = importlib.util.find_spec('sglang')\n"
-            )(
-                "    except ModuleNotFoundError:\n        spec = None\n    return spec is not None\n"
-                "if is_sglang_available():\n    "
-            )
+            "import importlib.util\ndef is_sglang_available():\n    try:\n"
+            "        spec = importlib.util.find_spec('sglang')\n"
+            "    except ModuleNotFoundError:\n        spec = None\n    return spec is not None\n"
+            "if is_sglang_available():\n    "
         ),
         [],
     ),

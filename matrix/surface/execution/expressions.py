@@ -143,15 +143,13 @@ def _checked(
     instance: bool,
     exact: bool = True,
 ) -> Value:
+    if attr in ("__dataclass_fields__", "__annotations__", "model_fields"):
+        return SignatureValue(ref)
     if answer.presence is Presence.MISSING:
-        if attr == "__dataclass_fields__":
-            return SignatureValue(ref)
         if not run.hasattr_guards(node):
             owner = f"{ref.dotted}()" if instance else ref.dotted
             run.report(kind, f"{owner}.{attr}", node, "AttributeError", certain=exact, ref=ref)
         return UNKNOWN
-    if answer.presence is Presence.PRESENT and attr in ("__dataclass_fields__", "__annotations__", "model_fields"):
-        return SignatureValue(ref)
     value = from_answer(run, answer)
     if isinstance(value, RefValue) and value.ref.kind == "method" and not instance:
         bound = run.world.is_classmethod(value.ref) or run.world.is_staticmethod(value.ref)
