@@ -51,7 +51,7 @@ class Demand:
     def fact(self) -> Fact:
         """Return the statement with its source."""
         if self.holder == PIN:
-            return Fact(text=f"the cell pins {self.requirement}", source=self.source)
+            return Fact(text=f"the cell pins {self.package} {str(self.specifier)[2:]}", source=self.source)
         return Fact(text=f"{self.holder} requires {self.requirement}", source=self.source)
 
 

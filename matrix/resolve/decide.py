@@ -97,25 +97,28 @@ class Decider:
 
     def share_key(self, case: Case) -> tuple[Hashable, ...] | None:
         """Return what cells have in common whose answers are the same but for the pinned versions, or None."""
-        if not all(holding.shareable for holding in case.holdings) or _no_deps(case.cell) or case.in_force != case.pins:
+        # What an open axis may be depends on when the pins appeared, and an override may speak of a pin.
+        if case.cell.open_axes or _no_deps(case.cell) or case.in_force != case.pins:
+            return None
+        if not all(holding.shareable for holding in case.holdings):
             return None
         asked = tuple(
             (holding.pin.axis, tuple(demand.requirement for demand in holding.demands)) for holding in case.holdings
         )
-        return (asked, tuple(axis.requirement for axis in case.cell.open_axes), *_setting(case.cell))
+        return (asked, *_setting(case.cell))
 
     def slow(self, case: Case, *, sharing: bool = True) -> Decision:
         """Return the decision by a shared answer or by uv; raises what the solver and the index raise."""
         if _no_deps(case.cell):
             return self._without_dependencies(case)
+        if floors := self._floors(case):
+            return self._open(case, floors)
         key = self.share_key(case) if sharing else None
         with self._guard:
             shared = self._shared.get(key) if key is not None else None
         if shared is not None:
             return self._solved(case, self._renamed(shared.lock, case), DecidedBy.SHARED)
-        answer = self._ask(case.cell, case.cell.requirements)
-        if isinstance(answer, Refused) and (unseen := _unseen(answer, case)):
-            answer = self._ask(case.cell, case.cell.requirements, refresh=unseen)
+        answer = self._ask_case(case)
         match answer:
             case Solved():
                 lock = parse_lock(answer.lock)
@@ -124,34 +127,52 @@ class Decider:
                         self._shared.setdefault(key, _Shared(cell=case.cell, lock=lock))
                 return self._solved(case, lock, DecidedBy.UV)
             case NeedsBuild():
-                return self._above_floors(case) or _needs_build(answer, case)
+                return _needs_build(answer, case)
             case Refused():
                 return self._refused(answer, case)
 
-    def _above_floors(self, case: Case) -> Decision | None:
-        """Return the decision with open axes kept at their floors or above, or None where they have none.
+    def _open(self, case: Case, floors: Mapping[OpenAxis, Version]) -> Decision:
+        """Return the decision for a cell with open axes: `backtracked` where they cannot all be kept at their floors.
 
-        For a cell whose open axis sends uv back to releases so old that it would have to build something.
+        uv is asked with the floors first. It takes the first solution that it finds, which may lie below a floor that
+        could have been kept; and on its way down it may meet releases so old that it would have to build them.
         """
-        floors = {axis.axis: floor for axis in case.cell.open_axes if (floor := self._floor(axis, case)) is not None}
-        if not floors:
-            return None
-        wanted = tuple(f"{axis.value}>={floor}" for axis, floor in floors.items())
-        answer = self._ask(case.cell, (*case.cell.requirements, *wanted))
-        if isinstance(answer, Solved):
-            return self._solved(case, parse_lock(answer.lock), DecidedBy.UV)
-        if isinstance(answer, NeedsBuild):
-            return None
-        chain = _chain(answer, case)
-        reason = f"with {', '.join(wanted)}, current when the newest pin appeared: {in_one_line(chain)}"
-        return Decision(
+        wanted = tuple(f"{axis.axis.value}>={floor}" for axis, floor in floors.items())
+        above = self._ask_case(case, wanted)
+        if isinstance(above, Solved):
+            return self._solved(case, parse_lock(above.lock), DecidedBy.UV)
+        below = self._ask_case(case)
+        if isinstance(below, Refused):
+            return self._refused(below, case)
+        if isinstance(above, NeedsBuild) and isinstance(below, NeedsBuild):
+            return _needs_build(above, case)
+        chain = _chain(above, case) if isinstance(above, Refused) else _needs_build(above, case).chain
+        lost = Decision(
             outcome=Outcome.BACKTRACKED,
             by=DecidedBy.UV,
-            reason=reason,
+            reason=f"nothing fits with {', '.join(wanted)}, current when the newest pin appeared: {in_one_line(chain)}",
             chain=chain,
-            raw=answer.text,
+            raw=above.text,
             notes=_notes(case),
         )
+        if isinstance(below, NeedsBuild):
+            return lost
+        lock = parse_lock(below.lock)
+        found = self._solved(case, lock, DecidedBy.UV)
+        for axis, floor in floors.items():
+            chosen = lock.versions.get(axis.axis.value)
+            if chosen is None or chosen < floor:
+                chain, reason, raw = self._fallen(case, axis, floor, chosen) or (lost.chain, lost.reason, lost.raw)
+                return replace(found, outcome=Outcome.BACKTRACKED, reason=reason, chain=chain, raw=raw)
+        return found
+
+    def _ask_case(self, case: Case, more: tuple[str, ...] = ()) -> Answer:
+        """Return uv's answer to a cell, by pages as new as the releases that are pinned."""
+        requirements = (*case.cell.requirements, *more)
+        answer = self._ask(case.cell, requirements)
+        if isinstance(answer, Refused) and (unseen := _unseen(answer, case)):
+            answer = self._ask(case.cell, requirements, refresh=unseen)
+        return answer
 
     def _ask(
         self, cell: Cell, requirements: tuple[str, ...], *, no_deps: bool = False, refresh: tuple[str, ...] = ()
@@ -180,7 +201,7 @@ class Decider:
         return replace(_by_core(core, case, DecidedBy.UV), raw=refused.text, hints=refused.hints)
 
     def _solved(self, case: Case, lock: Lock, by: DecidedBy) -> Decision:
-        """Return `ok`, or `backtracked` where a pin or an open axis's floor was not kept."""
+        """Return `ok`, or `backtracked` where an override moved a pin."""
         decision = Decision(
             outcome=Outcome.OK,
             by=by,
@@ -196,30 +217,30 @@ class Decider:
                 went = f"{axis} is {locked.get(axis, 'not installed')}, not {version} as pinned"
                 fact = Fact(text=f"an override says so: {', '.join(map(str, case.overrides)) or 'none'}", source="cell")
                 return replace(decision, outcome=Outcome.BACKTRACKED, reason=went, chain=(fact,))
-        for open_axis in case.cell.open_axes:
-            fallen = self._fallen(open_axis, case, locked.get(open_axis.axis.value))
-            if fallen is not None:
-                chain, reason, raw = fallen
-                return replace(decision, outcome=Outcome.BACKTRACKED, reason=reason, chain=chain, raw=raw)
         return decision
 
-    def _fallen(self, axis: OpenAxis, case: Case, chosen: Version | None) -> tuple[tuple[Fact, ...], str, str] | None:
-        """Return why an open axis is below the release that was current when the newest pin appeared, or None."""
-        floor = self._floor(axis, case)
+    def _fallen(
+        self, case: Case, axis: OpenAxis, floor: Version, chosen: Version | None
+    ) -> tuple[tuple[Fact, ...], str, str] | None:
+        """Return why an open axis could not be at its floor (chain, line, uv's text), or None where it could be."""
         newest = _newest(case)
-        if floor is None or newest is None or (chosen is not None and chosen >= floor):
+        others = tuple(other for other in case.cell.open_axes if other is not axis)
+        floored = Pin(axis=axis.axis, version=floor, extras=axis.extras)
+        why = self.decide(replace(case.cell, pins=(*case.cell.pins, floored), open_axes=others))
+        if newest is None or why.outcome is Outcome.OK:
             return None
         name = axis.axis.value
         when = f"{newest.release.project} {newest.release.version} appeared on {newest.release.uploaded:%Y-%m-%d}"
-        fact = Fact(text=f"{name} {floor} was current when {when}", source=f"index: {name}")
-        pinned = replace(
-            case.cell,
-            pins=(*case.cell.pins, Pin(axis=axis.axis, version=floor, extras=axis.extras)),
-            open_axes=tuple(other for other in case.cell.open_axes if other.axis is not axis.axis),
-        )
-        why = self.decide(pinned)
-        reason = f"{name} fell back to {chosen}: {fact.text}, but {why.reason or 'uv chose otherwise'}"
-        return (fact, *why.chain), reason, why.raw
+        current = Fact(text=f"{name} {floor} was current when {when}", source=f"index: {name}")
+        # The floor is no pin of this cell; that it was tried is what `current` says.
+        chain = tuple(fact for fact in why.chain if fact.text != f"the cell pins {name} {floor}")
+        reason = f"{name} fell back to {chosen}: {current.text}, but {in_one_line(chain)}"
+        return (current, *chain), reason, why.raw
+
+    def _floors(self, case: Case) -> dict[OpenAxis, Version]:
+        """Return the floor of each open axis that has one."""
+        floors = {axis: self._floor(axis, case) for axis in case.cell.open_axes}
+        return {axis: floor for axis, floor in floors.items() if floor is not None}
 
     def _floor(self, axis: OpenAxis, case: Case) -> Version | None:
         """Return the final release of an open axis that was current when the newest pin appeared, if there was one."""

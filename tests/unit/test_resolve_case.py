@@ -177,7 +177,7 @@ def test_overrides_replace_every_other_word_on_their_package() -> None:
     }
     assert set(found.pins) == {"verl", "vllm"}
     assert set(found.in_force) == {"verl"}
-    assert [demand.fact.text for demand in found.pinned] == ["the cell pins verl==0.9.1"]
+    assert [demand.fact.text for demand in found.pinned] == ["the cell pins verl 0.9.1"]
 
 
 def test_open_axes_are_demands_of_the_cell() -> None:

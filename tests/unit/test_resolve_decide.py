@@ -238,17 +238,37 @@ def test_a_sdist_that_must_be_built_is_its_own_reason(bench: Bench) -> None:
     assert decision.reason.endswith("(it was needed)")
 
 
-def test_an_open_axis_that_sends_uv_to_old_sdists_is_kept_at_its_floor(bench: Bench) -> None:
+def test_an_open_axis_is_kept_at_its_floor_where_uv_alone_would_go_down_to_old_sdists(bench: Bench) -> None:
     asked = cell({"vllm": "0.2"}, open_axes={"verl": "<0.9"})
+    floored = (*asked.requirements, "verl>=0.8")
     bench.solver.builds = {asked.requirements: "old==1"}
     decision = bench.decide(asked)
-    assert decision.outcome is Outcome.BACKTRACKED
-    assert decision.reason.startswith("with verl>=0.8, current when the newest pin appeared: ")
+    assert (decision.outcome, decision.lock) == (Outcome.BACKTRACKED, None)
+    assert decision.reason.startswith("nothing fits with verl>=0.8, current when the newest pin appeared: ")
+    bench.solver.builds = {asked.requirements: "old==1", floored: "old==2"}
+    assert bench.decide(asked).reason.startswith("needs a build of old==2")
+    bench.solver.builds = {floored: "old==2"}
+    fallen = bench.decide(asked)
+    assert (fallen.outcome, fallen.versions["verl"]) == (Outcome.BACKTRACKED, "0.4")
     fine = cell({"vllm": "0.1"}, open_axes={"verl": "<1"})
     bench.solver.builds = {fine.requirements: "old==1"}
     assert bench.decide(fine).versions["verl"] == "0.9"
-    bench.solver.builds = {fine.requirements: "old==1", (*fine.requirements, "verl>=0.4"): "old==2"}
-    assert bench.decide(fine).reason.startswith("needs a build of old==1")
+
+
+def test_an_open_axis_is_asked_for_at_its_floor_first(bench: Bench) -> None:
+    decision = bench.decide(cell({"ray": "2.0"}, open_axes={"torch": ""}))
+    assert (decision.outcome, decision.versions["torch"]) == (Outcome.OK, "2.6")
+    assert [problem.requirements for problem in bench.solver.asked] == [("ray==2.0", "torch", "torch>=2.6")]
+
+
+def test_two_open_axes_that_exclude_each_other_at_their_floors(bench: Bench) -> None:
+    """verl 0.8 fits some vllm and vllm 0.2.1 some verl, but not each other."""
+    packages = {**PACKAGES, "flash-attn": {"1.0": release(on=15)}}
+    other = Bench(bench.locks.path("sha256:00").parent, packages)
+    decision = other.decide(cell({"flash-attn": "1.0"}, open_axes={"verl": "<0.9", "vllm": "<0.3"}))
+    assert decision.outcome is Outcome.BACKTRACKED
+    assert decision.reason.startswith("vllm fell back to 0.1.post1: vllm 0.2.1 was current when flash-attn 1.0 appeared")
+    assert "verl 0.8 requires numpy<2; vllm 0.2.1 requires cv>=4.13" in decision.reason
 
 
 def test_overrides_are_shown_and_a_pin_they_move_is_not_green(bench: Bench) -> None:
