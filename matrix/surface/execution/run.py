@@ -267,6 +267,9 @@ class Run:
         """Record a misfit, or raise Raised when a handler around the present place would catch the exception."""
         if self.quiet and not exception:
             return
+        if self.current is None:
+            # An annotation looked at from outside any module: it is asked what it names, not executed.
+            raise Raised(exception, None)
         draft = self.draft(kind, symbol, node, exception, target=target)
         draft.ref, draft.detail, draft.certain = ref, detail, draft.certain and certain
         if exception and (self.quiet or self.is_caught(exception)):

@@ -1,0 +1,296 @@
+"""What comes of a misfit: entry points, features, guards around callers, uncertainty, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from matrix.finding import Effect, Finding, Kind
+from matrix.surface.report import SurfaceReport
+from tests.unit.surface_case import MAIN, SERVER, body, line, lines, report_of
+
+VLLM = {
+    "vllm/__init__.py": "class LLM:\n    def go(self): ...\n",
+    "vllm/there.py": "class Moved: ...\n",
+    "vllm/layer.py": "",
+}
+MISSING = "from vllm.layer import Moved\n"
+INITS = {"verl/utils/__init__.py": "", "verl/utils/vllm/__init__.py": ""}
+
+
+def only(report: SurfaceReport) -> Finding:
+    (found,) = [item for item in report.findings if item.kind is not Kind.PACKAGE_ABSENT]
+    return found
+
+
+def test_an_import_that_fails_names_every_entry_point_that_executes_it() -> None:
+    sources = {
+        **INITS,
+        MAIN: "import verl.helper\n",
+        "verl/helper.py": MISSING,
+        SERVER: "import verl.helper\n",
+        "verl/trainer/sft_trainer.py": "",
+    }
+    report = report_of(sources, VLLM)
+    found = only(report)
+    assert found.effect is Effect.BREAKS_IMPORT
+    assert found.entry_points == ("ppo", "vllm-server")
+    assert (report.entry_points["ppo"], report.entry_points["sft"]) == ("breaks", "ok")
+    assert report.outcome == "broken"
+    assert report.reason.startswith("ppo, vllm-server cannot be imported: cannot import Moved from vllm.layer")
+
+
+def test_the_rollout_that_ppo_loads_by_name_is_a_break_of_ppo() -> None:
+    found = only(report_of({SERVER: MISSING}, VLLM))
+    assert (found.entry_points, found.feature) == (("ppo", "vllm-server"), "rollout")
+
+
+def test_a_package_whose_parent_fails_fails_too() -> None:
+    report = report_of({"verl/workers/__init__.py": MISSING, SERVER: ""}, VLLM)
+    assert report.entry_points["vllm-server"] == "breaks"
+
+
+def test_where_it_went_is_looked_up() -> None:
+    found = only(report_of(MISSING, VLLM))
+    assert found.moved_to == ("vllm.there.Moved",)
+    assert found.found_at is not None
+    assert (found.found_at.path, found.found_at.line) == ("vllm/there.py", 1)
+    assert "now vllm.there.Moved" in found.message
+
+
+def test_both_errors_are_named_where_verl_shows_another_one() -> None:
+    source = (
+        f"try:\n    {MISSING}except ImportError as e:\n    raise ImportError('FP8 quantization not available') from e\n"
+    )
+    found = only(report_of(source, VLLM))
+    assert found.effect is Effect.BREAKS_IMPORT
+    assert "cannot import Moved from vllm.layer" in found.message
+    assert "verl shows it as ImportError('FP8 quantization not available')" in found.message
+
+
+REACHED: list[tuple[str, Mapping[str, str], list[str], str]] = [
+    (
+        "lazily",
+        {MAIN: body("import verl.fp8_part"), "verl/fp8_part.py": MISSING},
+        ["breaks-feature name-missing vllm.layer.Moved"],
+        "degraded",
+    ),
+    (
+        "guarded import",
+        {MAIN: "try:\n    import verl.part\nexcept ImportError:\n    pass\n", "verl/part.py": MISSING},
+        ["guarded name-missing vllm.layer.Moved"],
+        "ok",
+    ),
+    (
+        "guarded and lazy",
+        {
+            MAIN: "try:\n    import verl.part\nexcept ImportError:\n    pass\n" + body("import verl.part"),
+            "verl/part.py": MISSING,
+        },
+        ["breaks-feature name-missing vllm.layer.Moved"],
+        "degraded",
+    ),
+    (
+        "named by a string",
+        {MAIN: "REGISTRY = {'vllm': 'verl.part.Rollout'}\n", "verl/part.py": MISSING + "class Rollout: ...\n"},
+        ["breaks-feature name-missing vllm.layer.Moved"],
+        "degraded",
+    ),
+    ("never imported", {MAIN: "", "verl/part.py": MISSING}, [], "ok"),
+    (
+        "called at import",
+        {MAIN: f"def setup():\n    {MISSING}setup()\n"},
+        ["breaks-import name-missing vllm.layer.Moved"],
+        "broken",
+    ),
+    ("own module missing", {MAIN: "import verl.gone\n"}, ["breaks-import own-module-missing verl.gone"], "broken"),
+    (
+        "own module missing later",
+        {MAIN: body("import verl.gone")},
+        ["breaks-feature own-module-missing verl.gone"],
+        "broken",
+    ),
+    (
+        "own name missing",
+        {MAIN: "from verl.part import gone\n", "verl/part.py": "x = 1\n"},
+        ["breaks-import name-missing verl.part.gone"],
+        "broken",
+    ),
+    (
+        "own name unbound",
+        {MAIN: "from verl.part import x\n", "verl/part.py": "if False:\n    x = 1\n"},
+        ["breaks-import name-missing verl.part.x"],
+        "broken",
+    ),
+    (
+        "own name may be bound",
+        {MAIN: "from verl.part import x\n", "verl/part.py": "import os\nif os.cpu_count():\n    x = 1\n"},
+        [],
+        "ok",
+    ),
+    ("lazy own names", {MAIN: "from verl.part import x\n", "verl/part.py": "def __getattr__(name): ...\n"}, [], "ok"),
+    (
+        "star import",
+        {MAIN: "from verl.part import *\nfrom vllm.layer import Moved as Other\n", "verl/part.py": "x = 1\n"},
+        ["breaks-import name-missing vllm.layer.Moved"],
+        "broken",
+    ),
+    (
+        "cycle",
+        {MAIN: "import verl.a\n", "verl/a.py": "import verl.b\nx = 1\n", "verl/b.py": "from verl.a import x\n"},
+        [],
+        "ok",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected", "outcome"), [case[1:] for case in REACHED], ids=[case[0] for case in REACHED]
+)
+def test_how_a_module_is_reached(sources: Mapping[str, str], expected: list[str], outcome: str) -> None:
+    report = report_of({**INITS, **sources}, VLLM)
+    assert lines(report) == expected
+    assert report.outcome == outcome
+
+
+CALLERS: list[tuple[str, str, list[str], str]] = [
+    ("nobody refers to it", f"def part():\n    {MISSING}", ["breaks-feature? name-missing vllm.layer.Moved"], ""),
+    ("called", f"def part():\n    {MISSING}" + body("part()"), ["breaks-feature name-missing vllm.layer.Moved"], ""),
+    (
+        "called when",
+        f"def part():\n    {MISSING}" + body("if config.fast:\n    part()"),
+        ["breaks-feature name-missing vllm.layer.Moved"],
+        "config.fast",
+    ),
+    (
+        "every caller handles it",
+        f"def part():\n    {MISSING}" + body("try:\n    part()\nexcept ImportError:\n    pass"),
+        ["guarded name-missing vllm.layer.Moved"],
+        "every caller handles it",
+    ),
+    (
+        "one does not",
+        f"def part():\n    {MISSING}def other():\n    part()\n"
+        + body("other()\ntry:\n    part()\nexcept ImportError:\n    pass"),
+        ["breaks-feature name-missing vllm.layer.Moved"],
+        "",
+    ),
+    (
+        "by a version that it is not",
+        "import vllm\nfrom packaging import version\n"
+        f"def old():\n    {MISSING}" + body("if version.parse(vllm.__version__) < version.parse('0.5'):\n    old()"),
+        ["breaks-feature? name-missing vllm.layer.Moved"],
+        "",
+    ),
+    ("registered", f"@register('x')\ndef part():\n    {MISSING}", ["breaks-feature name-missing vllm.layer.Moved"], ""),
+    (
+        "put into a table",
+        f"def part():\n    {MISSING}TABLE = [part]\n",
+        ["breaks-feature name-missing vllm.layer.Moved"],
+        "",
+    ),
+    (
+        "method",
+        f"class Worker:\n    def part(self):\n        {MISSING}" + body("Worker()"),
+        ["breaks-feature name-missing vllm.layer.Moved"],
+        "",
+    ),
+    (
+        "method of an unused class",
+        f"class Worker:\n    def part(self):\n        {MISSING}",
+        ["breaks-feature? name-missing vllm.layer.Moved"],
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected", "guard"), [case[1:] for case in CALLERS], ids=[case[0] for case in CALLERS]
+)
+def test_who_calls_the_function(source: str, expected: list[str], guard: str) -> None:
+    report = report_of(source, VLLM)
+    assert lines(report) == expected
+    assert [item.guard for item in report.findings] == [guard]
+
+
+def test_methods_that_an_ordinary_run_calls_are_on_the_default_path() -> None:
+    source = f"""
+        class vLLMHttpServer:
+            def launch_server(self):
+                self.build()
+                if self.config.lora:
+                    self.other()
+            def build(self):
+                {MISSING}
+            def other(self):
+                from vllm.layer import Second
+            def unrelated(self):
+                from vllm.layer import Third
+    """
+    found = {item.symbol.rpartition(".")[2]: item for item in report_of({SERVER: source}, VLLM).findings}
+    assert {name: item.default_path for name, item in found.items()} == {"Moved": True, "Second": False, "Third": False}
+    assert found["Second"].guard == "self.config.lora"
+
+
+ABSENT: list[tuple[str, str, list[str]]] = [
+    ("unguarded", "import megatron.core\n", ["breaks-feature? package-absent megatron.core"]),
+    (
+        "guarded",
+        "try:\n    import sglang\nexcept ImportError:\n    sglang = None\n",
+        ["guarded? package-absent sglang"],
+    ),
+    ("unknown packages are taken for installed", "import peft\n", []),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), [case[1:] for case in ABSENT], ids=[case[0] for case in ABSENT])
+def test_an_optional_package_that_is_absent_is_no_break(source: str, expected: list[str]) -> None:
+    report = report_of(source, VLLM)
+    assert [line(item) for item in report.findings] == expected
+    assert report.outcome == "ok"
+
+
+def test_what_needs_an_absent_package_decides_nothing() -> None:
+    source = "import megatron.core\n" + body(MISSING)
+    report = report_of(source, VLLM)
+    assert lines(report) == ["breaks-feature? name-missing vllm.layer.Moved"]
+    assert report.entry_points["ppo"] == "absent"
+    assert report.outcome == "ok"
+
+
+def test_findings_round_trip_and_name_their_place() -> None:
+    report = report_of("class A:\n    x = 1\n    def f(self):\n        import vllm.gone\nA()\n", VLLM)
+    found = only(report)
+    assert (found.used_at.path, found.used_at.line, found.used_at.scope) == (MAIN, 4, "A.f")
+    assert Finding.from_json(found.to_json()) == found
+    assert report.counts == {"breaks-feature": 1}
+
+
+def test_annotations_are_executed_only_where_python_does() -> None:
+    source = "import vllm\ndef f(x: vllm.Gone): ...\n"
+    assert lines(report_of(source, VLLM)) == ["breaks-import attribute-missing vllm.Gone"]
+    assert lines(report_of(f"from __future__ import annotations\n{source}", VLLM)) == []
+    assert lines(report_of(source.replace("vllm.Gone", "'vllm.Gone'"), VLLM)) == []
+
+
+EXECUTED = [
+    ("decorator", "import vllm\n@vllm.gone\ndef f(): ...\n"),
+    ("default", "import vllm\ndef f(x=vllm.gone): ...\n"),
+    ("base class", "import vllm\nclass A(vllm.gone): ...\n"),
+    ("class body", "import vllm\nclass A:\n    x = vllm.gone\n"),
+    ("comprehension", "import vllm\nx = [vllm.gone for i in range(3)]\n"),
+    ("f-string", "import vllm\nx = f'{vllm.gone}'\n"),
+    ("subscript", "import vllm\nx = {}\nx[vllm.gone] = 1\n"),
+    ("annotation of a variable", "import vllm\nx: vllm.gone = 1\n"),
+    ("call argument", "import vllm\nprint(vllm.gone)\n"),
+    ("augmented", "import vllm\nx = 1\nx += vllm.gone\n"),
+    ("nested tuple", "import vllm\n(a, b), c = (1, 2), vllm.gone\n"),
+    ("alias", "import vllm as v\nx = v.gone\n"),
+    ("slice", "import vllm\nx = [1][vllm.gone:]\n"),
+]
+
+
+@pytest.mark.parametrize("source", [case[1] for case in EXECUTED], ids=[case[0] for case in EXECUTED])
+def test_what_runs_at_import(source: str) -> None:
+    assert lines(report_of(source, VLLM)) == ["breaks-import attribute-missing vllm.gone"]
