@@ -2,8 +2,9 @@
 
 Each recorded module is predicted from the wheels alone (read from the index, kept in the cache) and compared with what
 its import did. Which packages the environment lacked is taken from the record: that is a fact about the environment,
-not about versions. A failure that comes from such a package, from the missing GPU or from a package outside the axes
-is no misfit of the pair; it counts in its own column.
+not about versions. A failure that comes from such a package, from the missing GPU or from a package outside the axes is
+no misfit; it counts `aside`. One that the target meets inside itself (vLLM importing from transformers) counts `inside`:
+this tier reads what verl uses of its targets, not what they use of each other.
 
 ``--wrong`` lists every disagreement with the recorded message.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -37,6 +39,8 @@ from matrix.surface.world import World  # noqa: E402
 
 Record = dict[str, Any]
 TARGETS = (Axis.VLLM, Axis.TRANSFORMERS, Axis.TORCH, Axis.RAY, Axis.TENSORDICT, Axis.FLASH_ATTN)
+ROOTS = frozenset({"verl", *(axis.module for axis in TARGETS)})
+NAMED = re.compile(r"(?:No module named|cannot import name '[^']*' from|module) '([\w.]+)'")
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "ValueError"})
 
 
@@ -52,19 +56,27 @@ def root_cause(row: Record) -> Record:
 
 
 def real(row: Record) -> str:
-    """Return `ok`, `absent` (a package is not installed), `breaks` (a misfit) or `else` (no GPU, other faults)."""
+    """Return what happened: `ok`, `breaks`, or something that is no misfit of verl with a package.
+
+    `absent`: a package is not installed. `inside`: verl's import is right, but the target's own code fails, at a
+    misfit of one target with another (vLLM 0.13 with transformers 5). `else`: no GPU, packages outside the axes.
+    """
     if row["outcome"] == "ok":
         return "ok"
     for cause in (root_cause(row), row):
-        kind, message = str(cause.get("exception")), str(cause.get("message"))
-        if kind == "ModuleNotFoundError" and message.startswith("No module named "):
-            name = message.split("'")[1]
-            if "." not in name or name.partition(".")[0] in entrypoints.absent_packages():
-                return "absent"
-    frame = str(row.get("frame") or "")
-    from_verl = frame.startswith("verl/") or str(root_cause(row).get("frame") or "").startswith("verl/")
-    names_verl = "vllm version" in str(row.get("message"))
-    return "breaks" if str(row.get("exception")) in IMPORT_ERRORS and (from_verl or names_verl) else "else"
+        named = NAMED.search(str(cause.get("message")))
+        module = named[1] if named is not None else ""
+        root = module.partition(".")[0]
+        if cause.get("exception") == "ModuleNotFoundError" and (
+            module == root or root in entrypoints.absent_packages()
+        ):
+            return "absent"
+        if root in ROOTS or "vllm version" in str(cause.get("message")):
+            if str(cause.get("exception")) not in IMPORT_ERRORS:
+                return "else"
+            frame = cause.get("frame")
+            return "breaks" if frame is None or str(frame).startswith("verl/") else "inside"
+    return "else"
 
 
 class Pair:
@@ -138,9 +150,11 @@ def score(expected: Sequence[tuple[str, str, Record]]) -> tuple[Counter[str], li
     tally: Counter[str] = Counter()
     wrong = []
     for predicted, happened, row in expected:
+        if happened == "inside":
+            tally["inside"] += 1
+            continue
         if happened in ("absent", "else") or predicted == "absent":
-            agreed = happened == predicted or (happened == "else" and predicted == "ok")
-            tally["aside" if agreed or happened in ("absent", "else") else "aside-wrong"] += 1
+            tally["aside" if happened in ("absent", "else") else "aside-wrong"] += 1
             if happened == "ok" and predicted == "absent":
                 wrong.append(f"predicted absent, imports: {where(row)}")
             continue
@@ -162,7 +176,12 @@ def line(name: str, tally: Counter[str]) -> str:
     hits, false, missed = tally["TP"], tally["FP"], tally["FN"]
     precision = f"{hits / (hits + false):.2f}" if hits + false else "-"
     recall = f"{hits / (hits + missed):.2f}" if hits + missed else "-"
-    cells = [name, *(str(tally[word]) for word in ("TP", "FP", "FN", "TN", "aside", "aside-wrong")), precision, recall]
+    cells = [
+        name,
+        *(str(tally[word]) for word in ("TP", "FP", "FN", "TN", "inside", "aside", "aside-wrong")),
+        precision,
+        recall,
+    ]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -204,9 +223,8 @@ def main() -> None:
             rows[group].append(line(name, tally))
             if group != "entry points":
                 faults += [f"{name}: {text}" for text in wrong]
-    head = (
-        "| pair | TP | FP | FN | TN | aside | aside-wrong | precision | recall |\n|---|---|---|---|---|---|---|---|---|"
-    )
+    columns = ("pair", "TP", "FP", "FN", "TN", "inside", "aside", "aside-wrong", "precision", "recall")
+    head = f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
     for group, lines in rows.items():
         sys.stdout.write(f"\n## {group}\n{head}\n" + "\n".join([*lines, line("all", totals[group])]) + "\n")
     if options.wrong:

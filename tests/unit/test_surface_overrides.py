@@ -32,7 +32,7 @@ def test_the_signature_of_verls_own_method(
     text: str, positional: tuple[str, ...], keyword_only: set[str], required: set[str], only: int
 ) -> None:
     found = signature(text)
-    assert (found.positional, found.keyword_only, found.required) == (positional, keyword_only, required)
+    assert (found.positional, set(found.keyword_only), set(found.required)) == (positional, keyword_only, required)
     assert found.positional_only == only
     assert signature(text, bound=False).positional[0] == "self"
 

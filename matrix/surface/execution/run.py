@@ -348,8 +348,10 @@ class Run:
             except Raised as raised:
                 if raised.draft is not None:
                     self.record(raised.draft)
-                    if not state.fatal:
-                        state.fatal.append(raised.draft)
+                # Raised on purpose for want of hardware or of a package: no misfit, but the module is not there.
+                unfit = raised.draft or self.draft(Kind.PACKAGE_ABSENT, dotted, module.tree, raised.exception)
+                if not state.fatal:
+                    state.fatal.append(unfit)
             finally:
                 self._leave(saved)
         state.finished = True
@@ -359,9 +361,10 @@ class Run:
         """Return why importing the module `name` raises, None when nothing says it does."""
         if name in self._failures:
             return self._failures[name]
-        found = self._failure(name, set())
-        state = self.modules.get(name)
-        if state is not None and state.finished:
+        seen: set[str] = set()
+        found = self._failure(name, seen)
+        # Not final while a module on the way is still being executed: it may fail yet.
+        if found is not None or all(self.modules[item].finished for item in seen if item in self.modules):
             self._failures[name] = found
         return found
 
