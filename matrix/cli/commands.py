@@ -17,6 +17,7 @@ from matrix.errors import MatrixError, UsageError
 from matrix.home import Home
 from matrix.job import Job
 from matrix.observe import Observation
+from matrix.plan import Planned
 from matrix.tier import Outcome, Status, Tier
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace, front: Front) -> int:
         _say(_json(plan.data) if args.json else front.plan_table(plan))
         return 0
     fail_on = _statuses(args.fail_on)
-    result = run_job(wiring.open_job(args, plan.cells, front.progress()))
+    result = run_job(wiring.open_job(args, plan.planned, front.progress()))
     files = front.write_report(result, Path(args.out))
     _say(_json(front.run_json(result)) if args.json else front.run_table(result))
     _tell_files(files)
@@ -48,7 +49,7 @@ def report(args: argparse.Namespace, front: Front) -> int:
     from matrix.run import recall
 
     plan = _plan(args)
-    result = recall(wiring.open_job(args, plan.cells, front.progress()))
+    result = recall(wiring.open_job(args, plan.planned, front.progress()))
     files = front.write_report(result, Path(args.out))
     _say(front.run_table(result))
     _tell_files(files)
@@ -70,7 +71,7 @@ def check(args: argparse.Namespace, front: Front) -> int:
         no_deps=args.no_deps,
         axes=load_axes(),
     )
-    result = run_job(wiring.open_job(args, (asked,), front.progress()))
+    result = run_job(wiring.open_job(args, (Planned(cell=asked),), front.progress()))
     (verdict,) = result.verdicts
     _say(_json(front.run_json(result)) if args.json else front.verdict_text(verdict, result))
     return 130 if result.interrupted else exit_code(result.verdicts)
@@ -87,7 +88,7 @@ def surface(args: argparse.Namespace, front: Front) -> int:
     if asked.open_axes:
         raise UsageError("surface compares exact versions.", then="Write each as PACKAGE==VERSION.")
     args.tiers = Tier.SURFACE.value
-    result = run_job(wiring.open_job(args, (asked,), front.progress()))
+    result = run_job(wiring.open_job(args, (Planned(cell=asked),), front.progress()))
     (verdict,) = result.verdicts
     observation = verdict.observation(Tier.SURFACE)
     if observation is None or observation.outcome is Outcome.UNTESTED:
@@ -111,7 +112,7 @@ def grid(args: argparse.Namespace, front: Front) -> int:
     xs = chosen(x, axes[x].releases, args.x_only)
     ys = chosen(y, axes[y].releases, args.y_only)
     asked = pairs(x, y, xs, ys, platform=wiring.platform(args), as_of=wiring.as_of(args))
-    made = run_grid(x, y, wiring.open_job(args, asked, front.progress()))
+    made = run_grid(x, y, wiring.open_job(args, [Planned(cell=cell) for cell in asked], front.progress()))
     files = front.write_grid(made, Path(args.out))
     counts = {status: sum(row.status is status for row in made.rows) for status in Status}
     told = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)

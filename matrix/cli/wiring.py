@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.metadata
 import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from matrix.cell import Cell, Platform
+from matrix.cell import Platform
 from matrix.errors import UsageError
 from matrix.home import Home
 from matrix.job import Checker, Job, Progress
+from matrix.plan import Planned
 from matrix.resolve import Resolver
 from matrix.simple_index import SimpleIndex
 from matrix.spec import parse_moment, parse_platform
@@ -72,14 +74,14 @@ def open_checker(cache: Path, url: str | None, offline: bool, as_of: datetime | 
     return SurfaceChecker(index=_index(cache, url, offline=offline, as_of=as_of), cache_dir=cache)
 
 
-def open_job(args: argparse.Namespace, cells: Sequence[Cell], progress: Progress) -> Job:
-    """Return the job over `cells` that the options describe."""
+def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Progress) -> Job:
+    """Return the job over the planned cells that the options describe."""
     home = Home.find(args.home)
     index = open_index(args, home)
     count = workers(args)
     resolver = Resolver(index=index, cache_dir=home.cache, max_age=timedelta(hours=args.max_age), workers=count)
     return Job(
-        cells=cells,
+        cells=tuple(item.cell for item in planned),
         resolver=resolver,
         checker=functools.partial(open_checker, home.cache, args.index_url, args.offline, as_of(args)),
         store=Store(home.store),
@@ -88,4 +90,14 @@ def open_job(args: argparse.Namespace, cells: Sequence[Cell], progress: Progress
         again=args.again,
         max_age=timedelta(hours=args.max_age),
         workers=count,
+        tools=_tools(),
+        plan={item.cell.name: item for item in planned},
     )
+
+
+def _tools() -> dict[str, str]:
+    """Return the version of uv where it is installed as a package."""
+    try:
+        return {"uv": importlib.metadata.version("uv")}
+    except importlib.metadata.PackageNotFoundError:
+        return {}
