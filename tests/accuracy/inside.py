@@ -12,6 +12,7 @@ import ast
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -236,16 +237,49 @@ def run_root(out: Path, root: str, statements: dict[str, list[Record]]) -> int:
     return 0
 
 
+def run_after(out: Path, file: str, failed: list[Record]) -> int:
+    """Imports the verl module of some failed statements, then each of them again in a child of its own."""
+    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    reachable = attempt(partial(importlib.import_module, module))["outcome"] == "ok"
+
+    def again(row: Record) -> int:
+        append(out, row | {"after_module": attempt(lambda: exec(row["statement"], {}))["outcome"]})
+        return 0
+
+    for row in failed:
+        if not reachable:
+            append(out, row | {"after_module": "unreachable"})
+        elif lost := ended(in_child(partial(again, row))):
+            append(out, row | {"after_module": lost["outcome"]})
+    return 0
+
+
 def uses(out: Path) -> None:
-    """Runs the conditional import statements of the installed verl, each text once."""
+    """Runs the conditional import statements of the installed verl, each text once, and the failed ones in context.
+
+    A statement may fail alone and work in verl, where its module has imported more before (circular imports inside
+    vLLM), so ``after_module`` says how a failed one ends once its own verl module is imported.
+    """
     found: dict[str, dict[str, list[Record]]] = {root: {} for root in ROOTS}
     for file in sorted(Path(SITE, "verl").rglob("*.py")):
         with contextlib.suppress(SyntaxError):
             for use in conditional_imports(ast.parse(file.read_bytes())):
                 place = {"file": relative(str(file)), **use}
                 found[use["root"]].setdefault(use["statement"], []).append(place)
+    alone = out.with_suffix(".alone")
+    alone.write_text("")
     for root, statements in found.items():
-        in_child(partial(run_root, out, root, statements))
+        in_child(partial(run_root, alone, root, statements))
+    failed: dict[str, list[Record]] = {}
+    for row in map(json.loads, alone.read_text().splitlines()):
+        if row["outcome"] == "raises" and importlib.util.find_spec(row["root"]):
+            failed.setdefault(row["file"], []).append(row)
+        else:
+            append(out, row)
+    for name, rows in failed.items():
+        lost = ended(in_child(partial(run_after, out, name, rows)))
+        for row in rows if lost else ():
+            append(out, row | {"after_module": (lost or {})["outcome"]})
 
 
 def about(out: Path) -> None:
