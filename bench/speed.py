@@ -138,8 +138,8 @@ def agreement(home: Path) -> list[Figure]:
     from matrix.axes import load_axes
     from matrix.cell import Axis
     from matrix.grid import pairs
+    from matrix.index.simple import SimpleIndex
     from matrix.resolve import Resolver, sample_agreement
-    from matrix.simple_index import SimpleIndex
 
     axes = load_axes()
     cells = pairs(Axis.VERL, Axis.VLLM, axes[Axis.VERL].releases, axes[Axis.VLLM].releases)

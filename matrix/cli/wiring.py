@@ -13,10 +13,10 @@ from pathlib import Path
 from matrix.cell import Platform
 from matrix.errors import UsageError
 from matrix.home import Home
+from matrix.index.simple import SimpleIndex
 from matrix.job import Checker, Job, Progress
 from matrix.plan import Planned
 from matrix.resolve import Resolver
-from matrix.simple_index import SimpleIndex
 from matrix.spec import parse_moment, parse_platform
 from matrix.store import Store
 from matrix.tier import Tier

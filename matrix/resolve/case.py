@@ -17,11 +17,11 @@ from packaging.version import Version
 
 from matrix.cell import Cell, Pin
 from matrix.index import File, PackageIndex, Release
-from matrix.metadata import requirements_on
+from matrix.index.metadata import requirements_on
+from matrix.index.tags import python_fits, why_no_wheel
 from matrix.nearness import near_versions
 from matrix.resolve.facts import Fact
 from matrix.resolve.sdists import SdistTable
-from matrix.tags import python_fits, why_no_wheel
 
 PIN = "the cell's pin"
 """The holder of a demand that is a pin of the cell itself."""

@@ -26,8 +26,8 @@ from packaging.version import Version
 from matrix.cell import Platform
 from matrix.errors import UnknownReleaseError
 from matrix.index import File, Metadata, Project, Release
+from matrix.index.tags import best_wheel, why_no_wheel
 from matrix.nearness import near_names, near_versions
-from matrix.tags import best_wheel, why_no_wheel
 
 UPLOADED = datetime(2026, 1, 1, tzinfo=UTC)
 

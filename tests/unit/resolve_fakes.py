@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from matrix.errors import MatrixError
-from matrix.metadata import requirements_on
+from matrix.index.metadata import requirements_on
 from matrix.resolve.solver import Answer, NeedsBuild, Problem, Refused, Solved
 from tests.unit.fakes import FakeIndex
 

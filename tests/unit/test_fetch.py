@@ -13,7 +13,7 @@ import pytest
 import urllib3
 
 from matrix.errors import IndexUnreachableError, UsageError
-from matrix.fetch import Fetcher, Limits, Span, _certificates, _explained, _proxy
+from matrix.index.fetch import Fetcher, Limits, Span, _certificates, _explained, _proxy
 from tests.unit.http_server import SLOW, Site, serving
 
 QUICK = Limits(connect=1.0, read=5.0, tries=3, backoff=0.001, longest_wait=0.01)

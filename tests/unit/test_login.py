@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.login import Logins, from_address, shown
+from matrix.index.login import Logins, from_address, shown
 
 ME = "Basic bWU6cEBzcw=="
 

@@ -12,10 +12,10 @@ from packaging.version import Version
 
 from matrix.cell import Platform
 from matrix.errors import CorruptFileError
-from matrix.fetch import Fetcher, Limits
 from matrix.index import File, Metadata
-from matrix.metadata import _headers, parse_metadata, requirements_on
-from matrix.simple_index import SimpleIndex
+from matrix.index.fetch import Fetcher, Limits
+from matrix.index.metadata import _headers, parse_metadata, requirements_on
+from matrix.index.simple import SimpleIndex
 from tests.unit.http_server import Site, metadata, sdist, serving, wheel
 
 QUICK = Limits(connect=1.0, read=5.0, tries=2, backoff=0.001, longest_wait=0.01)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from matrix.cache import Cache
 from matrix.errors import UsageError
-from matrix.pack import DEFLATED, MOST_PACKS, STORED, DamagedMemberError, MemberStore, Packed
+from matrix.index.pack import DEFLATED, MOST_PACKS, STORED, DamagedMemberError, MemberStore, Packed
 
 KEY = "f" * 64
 

@@ -7,7 +7,7 @@ import pytest
 from packaging.version import Version
 
 from matrix.index import UNKNOWN_UPLOAD
-from matrix.page import NotAPageError, files, split_filename
+from matrix.index.page import NotAPageError, files, split_filename
 
 URL = "https://index.example/simple/flash-attn/"
 JSON = "application/vnd.pypi.simple.v1+json"

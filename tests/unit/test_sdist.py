@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from matrix import sdist as sdist_module
 from matrix.cache import Cache
 from matrix.errors import CorruptFileError, IndexUnreachableError, NoSpaceError, UsageError
-from matrix.fetch import Fetcher, Limits
 from matrix.index import Archive, File
-from matrix.sdist import SdistArchive
+from matrix.index import sdist as sdist_module
+from matrix.index.fetch import Fetcher, Limits
+from matrix.index.sdist import SdistArchive
 from tests.unit.http_server import Site, sdist, serving
 
 QUICK = Limits(connect=1.0, read=5.0, tries=2, backoff=0.001, longest_wait=0.01)

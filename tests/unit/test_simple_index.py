@@ -13,9 +13,9 @@ from packaging.version import Version
 
 from matrix.cell import Platform
 from matrix.errors import IndexUnreachableError, UnknownReleaseError, UsageError
-from matrix.fetch import Fetcher, Limits
 from matrix.index import PackageIndex
-from matrix.simple_index import PYPI, SimpleIndex
+from matrix.index.fetch import Fetcher, Limits
+from matrix.index.simple import PYPI, SimpleIndex
 from tests.unit.http_server import PageKind, Site, sdist, serving, wheel
 
 QUICK = Limits(connect=1.0, read=5.0, tries=2, backoff=0.001, longest_wait=0.01)
@@ -280,6 +280,6 @@ def test_credentials_of_the_index_go_to_its_files_too_and_are_kept_nowhere(site:
 
 
 def test_importing_it_loads_neither_urllib3_nor_ssl() -> None:
-    code = "import sys, matrix.simple_index; print(sorted({'urllib3', 'ssl', 'tarfile', 'zipfile'} & set(sys.modules)))"
+    code = "import sys, matrix.index.simple; print(sorted({'urllib3', 'ssl', 'tarfile', 'zipfile'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from matrix.cell import Platform
 from matrix.index import File, Release
-from matrix.tags import best_wheel, build_number, expand, python_fits, rank, tag_ranks, why_no_wheel
+from matrix.index.tags import best_wheel, build_number, expand, python_fits, rank, tag_ranks, why_no_wheel
 
 X86 = "x86_64"
 

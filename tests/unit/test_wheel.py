@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from matrix import wheel as wheel_module
 from matrix.cache import Cache
 from matrix.errors import CorruptFileError, IndexUnreachableError
-from matrix.fetch import Fetcher, Limits
 from matrix.index import Archive, File
-from matrix.wheel import LONGEST, NEAR, REQUESTS, WASTE, WheelArchive, plan_chunks
-from matrix.zip_directory import Member, listed_in
+from matrix.index import wheel as wheel_module
+from matrix.index.fetch import Fetcher, Limits
+from matrix.index.wheel import LONGEST, NEAR, REQUESTS, WASTE, WheelArchive, plan_chunks
+from matrix.index.zip_directory import Member, listed_in
 from tests.unit.http_server import Site, serving, wheel
 
 QUICK = Limits(connect=1.0, read=5.0, tries=2, backoff=0.001, longest_wait=0.01)

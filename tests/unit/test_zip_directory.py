@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.zip_directory import Member, NotAZipError, find_end, listed, listed_in, members, payload
+from matrix.index.zip_directory import Member, NotAZipError, find_end, listed, listed_in, members, payload
 from tests.unit.http_server import metadata, wheel
 
 NAMES = st.text(alphabet="abcé_", min_size=1, max_size=6).map(lambda text: f"demo/{text}.py")
