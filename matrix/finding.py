@@ -1,4 +1,4 @@
-"""The finding: one typed result of a static check, with file and line on both sides (DESIGN: Words)."""
+"""The finding: one typed result of a static check, with file and line on both sides (docs/architecture.md: Words)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 class Effect(StrEnum):
-    """What comes of it (DESIGN: a missing name has four outcomes; only the first two are breaks)."""
+    """What comes of it (docs/architecture.md: a missing name has four outcomes; only the first two are breaks)."""
 
     BREAKS_IMPORT = "breaks-import"
     BREAKS_FEATURE = "breaks-feature"

@@ -1,4 +1,4 @@
-"""The observation: one probe's outcome on one cell; immutable, appended, never edited (DESIGN: Words)."""
+"""The observation: one probe's outcome on one cell; immutable, appended, never edited (docs/architecture.md: Words)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed sets of the vocabulary: tiers, outcomes of a probe, statuses of a cell (DESIGN: Words)."""
+"""The closed sets of the vocabulary: tiers, outcomes of a probe, statuses of a cell (docs/architecture.md: Words)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict: what the observations of a cell say together (DESIGN: Words, Rules)."""
+"""The verdict: what the observations of a cell say together (docs/architecture.md: Words, Rules)."""
 
 from __future__ import annotations
 

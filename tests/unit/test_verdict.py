@@ -1,4 +1,4 @@
-"""The verdict: each rule of DESIGN as a row of a table."""
+"""The verdict: each rule of docs/architecture.md as a row of a table."""
 
 from __future__ import annotations
 
