@@ -14,9 +14,9 @@ from packaging.version import Version
 
 from matrix.cell import Axis, Cell, Deviation, OpenAxis, Pin, Platform
 from matrix.home import Home
+from matrix.index.simple import SimpleIndex
 from matrix.observe import Observation
 from matrix.resolve import Resolver, sample_agreement
-from matrix.simple_index import SimpleIndex
 from matrix.tier import Outcome
 
 

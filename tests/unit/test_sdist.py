@@ -126,7 +126,7 @@ def test_no_room_for_the_download(site: Site, tmp_path: Path, monkeypatch: pytes
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", write)
-    with pytest.raises(NoSpaceError, match=r"(?s)No room left for .*index-1.*--cache-dir"):
+    with pytest.raises(NoSpaceError, match=r"(?s)No room left for .*index-1.*--home"):
         opened(site, tmp_path, sdist("demo", "1.0", {"a.py": b""})).names()
 
 
