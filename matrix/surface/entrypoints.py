@@ -60,6 +60,8 @@ class Profile:
     flags: tuple[str, ...] = ()
     forwards: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Asked for thousands of functions in every check of the same release.
+    _on_path: dict[tuple[str, str], bool] = field(default_factory=dict, compare=False, repr=False)
 
     def feature(self, path: str, scope: str) -> str:
         """Return the feature in whose code the place lies, "" when no rule claims it."""
@@ -75,7 +77,12 @@ class Profile:
 
     def on_default_path(self, module: str, scope: str) -> bool:
         """Return whether an ordinary run calls the function `scope` of `module`."""
-        return any(first.match(module) and second.match(scope) for first, second in self.default_path)
+        key = (module, scope)
+        found = self._on_path.get(key)
+        if found is None:
+            found = any(first.match(module) and second.match(scope) for first, second in self.default_path)
+            self._on_path[key] = found
+        return found
 
 
 def digest() -> str:

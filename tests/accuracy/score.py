@@ -3,7 +3,7 @@
 Each recorded module is predicted from the wheels alone (read from the index, kept in the cache) and compared with what
 its import did. Which packages the environment lacked is taken from the record: that is a fact about the environment,
 not about versions. A failure that comes from such a package, from the missing GPU or from a package outside the axes is
-no misfit; it counts `aside`. One that the target meets inside itself (vLLM importing from transformers) counts `inside`:
+no misfit; it counts `aside`. One that the target meets inside itself (vLLM importing transformers) counts `inside`:
 this tier reads what verl uses of its targets, not what they use of each other.
 
 ``--wrong`` lists every disagreement with the recorded message.
@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 from matrix.cell import Axis, Platform  # noqa: E402
 from matrix.home import Home  # noqa: E402
 from matrix.index import Archive, PackageIndex  # noqa: E402
-from matrix.simple_index import SimpleIndex  # noqa: E402
+from matrix.index.simple import SimpleIndex  # noqa: E402
 from matrix.surface import entrypoints  # noqa: E402
 from matrix.surface.answer import Presence  # noqa: E402
 from matrix.surface.factstore import FactStore  # noqa: E402

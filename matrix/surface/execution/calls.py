@@ -13,17 +13,34 @@ from matrix.surface.execution.known import known_call
 from matrix.surface.execution.run import MAX_DEPTH, Raised, Returned, Run
 from matrix.surface.execution.values import (
     UNKNOWN,
+    BuiltinValue,
     ClassValue,
     DictValue,
     Env,
+    ExternalValue,
     FunctionValue,
     InstanceValue,
     MethodValue,
+    ModuleValue,
     Names,
     PartialValue,
     RefValue,
     SelfValue,
     Value,
+    VersionValue,
+)
+
+_UNCHANGING = (
+    str,
+    int,
+    float,
+    type(None),
+    RefValue,
+    ModuleValue,
+    ExternalValue,
+    BuiltinValue,
+    FunctionValue,
+    VersionValue,
 )
 
 
@@ -172,19 +189,44 @@ def _call_own(run: Run, function: FunctionValue, arguments: Arguments, node: ast
     if isinstance(function.node, ast.AsyncFunctionDef) or (quiet and not run.subject.function(function.node).inlinable):
         return UNKNOWN
     local = _passed(function, arguments)
+    key = _memo_key(function, local) if quiet and not run.at_import else None
+    if key is None or key not in run.results:
+        result = _follow(run, function, local, quiet=quiet)
+        if key is not None:
+            run.results[key] = result
+    else:
+        result = run.results[key]
+    if not isinstance(result, Raised):
+        return result
+    if run.is_caught(result.exception):
+        raise result
+    if result.draft is not None and not quiet:
+        run.record(result.draft)
+    return UNKNOWN
+
+
+def _follow(run: Run, function: FunctionValue, local: Names, *, quiet: bool) -> Value:
+    """Return what the function returns, or the `Raised` with which it ends."""
     try:
         flow = run.follow(function, local, quiet=quiet)
     except Raised as raised:
-        if run.is_caught(raised.exception):
-            raise
-        if raised.draft is not None and not quiet:
-            run.record(raised.draft)
-        return UNKNOWN
+        return raised
     except RecursionError:
         return UNKNOWN
     if isinstance(flow, Returned):
         return flow.value
     return None if flow is None else UNKNOWN
+
+
+def _memo_key(function: FunctionValue, local: Names) -> tuple[object, ...] | None:
+    """Return a key under which a followed call's value may be kept, None when an argument can change."""
+    key: list[object] = [id(function)]
+    for value in local.values():
+        if value is not UNKNOWN and not isinstance(value, _UNCHANGING):
+            return None
+        # `1`, `1.0` and `True` are equal.
+        key += (type(value), value)
+    return tuple(key)
 
 
 def _passed(function: FunctionValue, arguments: Arguments) -> Names:

@@ -174,6 +174,7 @@ class Run:
     classes: list[ClassValue] = field(default_factory=list)
     known_attributes: set[tuple[str, str]] = field(default_factory=set)
     returned: list[Value] = field(default_factory=list)
+    results: dict[tuple[object, ...], Value] = field(default_factory=dict)
     quiet: int = 0
     depth: int = 0
     undecided: int = 0
@@ -364,8 +365,11 @@ class Run:
         seen: set[str] = set()
         found = self._failure(name, seen)
         # Not final while a module on the way is still being executed: it may fail yet.
-        if found is not None or all(self.modules[item].finished for item in seen if item in self.modules):
+        if found is not None:
             self._failures[name] = found
+        elif all(self.modules[item].finished for item in seen if item in self.modules):
+            # Nothing on the way fails, so nothing further along it does either.
+            self._failures.update(dict.fromkeys(seen))
         return found
 
     def _failure(self, name: str, seen: set[str]) -> Draft | None:
@@ -475,6 +479,7 @@ class Run:
             state.names.clear()
             state.functions.clear()
         self.modules.clear()
+        self.results.clear()
 
 
 def all_functions(run: Run) -> Iterable[FunctionValue]:
