@@ -1,1 +1,1 @@
-"""Short PPO benchmarks (see the project plan in README.md)."""
+"""Measuring: so far the tool itself, how fast and how big it is (`nox -s speed`)."""
