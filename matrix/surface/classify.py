@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
+from packaging.version import Version
+
 from matrix.finding import Effect, Finding, Kind, Site
-from matrix.surface.answer import Presence
+from matrix.surface.answer import Presence, Ref
 from matrix.surface.entrypoints import EntryPoint
 from matrix.surface.execution.reach import Reach, is_absence
 from matrix.surface.execution.run import Draft, Run
+from matrix.surface.execution.target import Target
 from matrix.surface.wording import message
 
 _RANK: Final = {Effect.BREAKS_IMPORT: 0, Effect.BREAKS_FEATURE: 1, Effect.DEGRADES: 2, Effect.GUARDED: 3}
+_MARK: Final = re.compile("\0(\\w+)\0")
 _WARNING: Final = frozenset({"warning", "warn", "error", "exception", "print", "warn_once", "warning_once", "critical"})
 _MOVABLE: Final = frozenset(
     {
@@ -26,40 +32,68 @@ _MOVABLE: Final = frozenset(
 )
 
 
-def classify(run: Run) -> tuple[Finding, ...]:
-    """Return the findings of a finished run, the worst first, one for each use that does not fit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sketch:
+    """A finding but for what depends on the very release: where things are now, and which version it is."""
+
+    finding: Finding
+    ref: Ref | None
+    detail: str
+    shown: str
+
+
+def classify(run: Run) -> tuple[Sketch, ...]:
+    """Return what a finished run found, the worst first, one sketch for each use that does not fit."""
     reach = Reach(run)
-    best: dict[tuple[object, ...], Finding] = {}
+    best: dict[tuple[object, ...], Sketch] = {}
     for draft in (*run.drafts, *run.handled):
-        made = _finding(run, reach, draft)
-        key: tuple[object, ...] = (made.kind, made.symbol, made.used_at.path, made.used_at.line)
-        if made.kind is Kind.PACKAGE_ABSENT:
+        made = _sketch(run, reach, draft)
+        where = made.finding.used_at
+        key: tuple[object, ...] = (draft.kind, draft.symbol, where.path, where.line)
+        if draft.kind is Kind.PACKAGE_ABSENT:
             # One line for each package and feature; every import of it says the same.
-            key = (made.kind, made.target, made.feature)
+            key = (draft.kind, draft.target, made.finding.feature)
         known = best.get(key)
-        if known is None or _order(made) < _order(known):
+        if known is None or _order(made.finding) < _order(known.finding):
             best[key] = made
-    return tuple(sorted(best.values(), key=_order))
+    return tuple(sorted(best.values(), key=lambda sketch: _order(sketch.finding)))
 
 
 def _order(finding: Finding) -> tuple[object, ...]:
     where = finding.used_at
     # A fault of the pair says more of the pair than one that verl has with every release.
     own = finding.target == "verl"
-    return (
-        _RANK[finding.effect],
-        not finding.certain,
-        not finding.default_path,
-        own,
-        where.path,
-        where.line,
-        finding.symbol,
-    )
+    worst = (_RANK[finding.effect], not finding.certain, not finding.default_path, own)
+    return (*worst, where.path, where.line, finding.symbol)
 
 
-def _finding(run: Run, reach: Reach, draft: Draft) -> Finding:
-    path = draft.module.module.path
-    line = getattr(draft.node, "lineno", 0)
+def finish(sketch: Sketch, world: Target, versions: Mapping[str, Version]) -> Finding:
+    """Return the finding for one world: with where the thing is there, and the version where it is named."""
+
+    def named(text: str) -> str:
+        return _MARK.sub(lambda match: str(versions[match[1]]), text) if "\0" in text else text
+
+    found = replace(sketch.finding, symbol=named(sketch.finding.symbol))
+    moved: tuple[str, ...] = ()
+    # Looking for what has moved reads much of the package, so it is done for what decides something.
+    if found.certain and found.kind in _MOVABLE and world.covers(found.symbol):
+        moved = world.moved(found.symbol)
+    text = message(found, named(sketch.detail), sketch.shown, moved)
+    return replace(found, found_at=_found_at(world, sketch.ref, moved), moved_to=moved, message=text)
+
+
+def _found_at(world: Target, ref: Ref | None, moved: tuple[str, ...]) -> Site | None:
+    if ref is not None:
+        return world.site(ref)
+    for dotted in moved[:1]:
+        module, _, name = dotted.rpartition(".")
+        answer = world.lookup(module, name) if module else None
+        if answer is not None and answer.presence is Presence.PRESENT and answer.ref is not None:
+            return world.site(answer.ref)
+    return None
+
+
+def _sketch(run: Run, reach: Reach, draft: Draft) -> Sketch:
     effect, entries, guard = _effect(run, reach, draft)
     certain = draft.certain
     feature = _feature(run, draft)
@@ -68,24 +102,20 @@ def _finding(run: Run, reach: Reach, draft: Draft) -> Finding:
     elif is_absence(draft) or is_absence(run.failure(draft.module.name)):
         # A user may have the package that this cell does not hold; nothing in such a module was seen to run.
         certain = False
-    certain = certain and not run.profile.cannot_run(feature)
-    moved = run.world.moved(draft.symbol) if draft.kind in _MOVABLE and run.world.covers(draft.symbol) else ()
-    return Finding(
+    finding = Finding(
         kind=draft.kind,
         effect=effect,
         target=draft.target,
         symbol=draft.symbol,
-        used_at=Site(path=path, line=line, scope=draft.scope),
-        found_at=_found_at(run, draft, moved),
-        moved_to=moved,
+        used_at=Site(path=draft.module.module.path, line=getattr(draft.node, "lineno", 0), scope=draft.scope),
         feature=feature,
         entry_points=_names(entries),
         exception=draft.exception if effect.is_break else "",
         guard=guard,
         default_path=effect is Effect.BREAKS_FEATURE and on_default_path(reach, draft),
-        certain=certain,
-        message=message(draft, effect, feature, moved, guard),
+        certain=certain and not run.profile.cannot_run(feature),
     )
+    return Sketch(finding=finding, ref=draft.ref, detail=draft.detail, shown=draft.shown)
 
 
 def _feature(run: Run, draft: Draft) -> str:
@@ -99,17 +129,6 @@ def _feature(run: Run, draft: Draft) -> str:
 
 def _names(entries: Iterable[EntryPoint]) -> tuple[str, ...]:
     return tuple(sorted({name for entry in entries for name in (entry.name, *entry.needed_by)}))
-
-
-def _found_at(run: Run, draft: Draft, moved: tuple[str, ...]) -> Site | None:
-    if draft.ref is not None:
-        return run.world.site(draft.ref)
-    for dotted in moved[:1]:
-        module, _, name = dotted.rpartition(".")
-        answer = run.world.lookup(module, name) if module else None
-        if answer is not None and answer.presence is Presence.PRESENT and answer.ref is not None:
-            return run.world.site(answer.ref)
-    return None
 
 
 # ------------------------------------------------------------------------------------------------------- effects

@@ -10,10 +10,13 @@ from packaging.version import Version
 
 from matrix.finding import Effect, Finding, Kind
 from matrix.surface import entrypoints
-from matrix.surface.classify import classify
+from matrix.surface.classify import Sketch, classify, finish
 from matrix.surface.execution.explore import explore, load_entries
+from matrix.surface.execution.questions import Questions
 from matrix.surface.execution.reach import is_absence
+from matrix.surface.execution.run import Run
 from matrix.surface.execution.target import Target
+from matrix.surface.execution.tree import AnswerTree
 from matrix.surface.subject import Subject, collector_paused
 from matrix.tier import Outcome
 
@@ -34,25 +37,46 @@ class SurfaceReport:
         return dict(sorted(found.items()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outline:
+    """What holds of every world that gives the same answers: the sketches, and the state of each entry point."""
+
+    sketches: tuple[Sketch, ...]
+    states: tuple[tuple[str, str], ...]
+
+
 def check_surface(subject: Subject, world: Target, versions: Mapping[str, Version]) -> SurfaceReport:
     """Return what `subject` uses of the packages in `world` that is not there or not so.
 
     `versions` are the cell's pins by import root (`flash_attn`); a gate on a package that it does not name is
-    undecided. Nothing of one check is left in the subject or the world for the next.
+    undecided. The subject remembers what came of which answers: a world that answers as an earlier one did costs a few
+    hundred questions and no execution.
     """
     profile = entrypoints.load(subject.version)
+    questions = Questions(world, versions, profile)
     with collector_paused():
-        run = explore(subject, world, versions, profile)
-        findings = classify(run)
-        states = {}
-        for entry in profile.entries:
-            if entry.module in run.modules:
-                failing = run.failure(entry.module)
-                states[entry.name] = "ok" if failing is None else "absent" if is_absence(failing) else "breaks"
-        run.dispose()
+        memory: AnswerTree[_Outline] = subject.memory.setdefault(frozenset(versions), AnswerTree())
+        outline = memory.recall(questions)
+        if outline is None:
+            outline = _outline(explore(subject, questions, frozenset(versions), profile))
+            memory.keep(questions.log, outline)
+        findings = tuple(finish(sketch, world, versions) for sketch in outline.sketches)
+    states = dict(outline.states)
     core = frozenset(entry.name for entry in profile.entries if entry.core)
     outcome, reason = judge(findings, states, core)
     return SurfaceReport(findings=findings, entry_points=states, outcome=outcome, reason=reason)
+
+
+def _outline(run: Run) -> _Outline:
+    """Return what a finished run comes to, and let go of the run."""
+    states = []
+    for entry in run.profile.entries:
+        if entry.module in run.modules:
+            failing = run.failure(entry.module)
+            states.append((entry.name, "ok" if failing is None else "absent" if is_absence(failing) else "breaks"))
+    made = _Outline(sketches=classify(run), states=tuple(states))
+    run.dispose()
+    return made
 
 
 def failing_imports(
@@ -79,7 +103,8 @@ def failing_imports(
     calls = {**profile.calls, "torch.cuda.is_available": gpu}
     profile = replace(profile, entries=entries, calls=calls, absent={**profile.absent, **extra})
     with collector_paused():
-        run = load_entries(subject, world, versions, profile)
+        questions = Questions(world, versions, profile)
+        run = load_entries(subject, questions, frozenset(versions), profile)
         found = {entry.module: run.failure(entry.module) for entry in entries}
         run.dispose()
     return {

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from packaging.version import Version
 
@@ -25,6 +26,7 @@ from matrix.surface.execution.syntax import (
     function_facts,
     module_facts,
 )
+from matrix.surface.execution.tree import AnswerTree
 
 ROOT = "verl"
 
@@ -65,13 +67,17 @@ class SubjectModule:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Subject:
-    """A release of verl: its modules by dotted name, and memos of what their syntax says."""
+    """A release of verl: its modules by dotted name, and memos of what their syntax says.
+
+    `memory` holds, by the packages that a cell pins, what came of the answers that earlier checks got.
+    """
 
     version: Version
     digest: str
     sources: dict[str, tuple[str, bytes]]
     namespaces: frozenset[str]
     bytes_read: int = 0
+    memory: dict[frozenset[str], AnswerTree[Any]] = field(default_factory=dict)
     _modules: dict[str, SubjectModule | None] = field(default_factory=dict)
     _texts: dict[int, str] = field(default_factory=dict)
     _conditions: dict[int, Condition] = field(default_factory=dict)

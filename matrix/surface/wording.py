@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from matrix.finding import Effect, Kind
-from matrix.surface.execution.run import Draft
+from matrix.finding import Effect, Finding, Kind
 
 
-def message(draft: Draft, effect: Effect, feature: str, moved: tuple[str, ...], guard: str) -> str:
-    """Return what does not fit, where it went, what a user sees and under which condition, in one line."""
-    parts = [_what(draft)]
+def message(finding: Finding, detail: str, shown: str, moved: tuple[str, ...]) -> str:
+    """Return what does not fit, where it went, what a user sees and under which condition, in one line.
+
+    `detail` and `shown` are what the execution noted: particulars, and the error that verl raises in its place.
+    """
+    effect, feature, guard = finding.effect, finding.feature, finding.guard
+    parts = [_what(finding, detail)]
     if moved:
         parts.append(f"now {moved[0]}")
-    if draft.shown and effect.is_break:
-        parts.append(f"verl shows it as {draft.shown}")
+    if shown and effect.is_break:
+        parts.append(f"verl shows it as {shown}")
     if effect is Effect.BREAKS_FEATURE and feature:
         parts.append(f"breaks {feature}" + (f" when {guard}" if guard else ""))
     elif effect is Effect.DEGRADES:
@@ -22,10 +25,10 @@ def message(draft: Draft, effect: Effect, feature: str, moved: tuple[str, ...], 
     return "; ".join(parts)
 
 
-def _what(draft: Draft) -> str:
-    symbol = draft.symbol
-    detail = f": {draft.detail}" if draft.detail else ""
-    match draft.kind:
+def _what(finding: Finding, plain: str) -> str:
+    symbol = finding.symbol
+    detail = f": {plain}" if plain else ""
+    match finding.kind:
         case Kind.MODULE_MISSING:
             return f"no module {symbol}"
         case Kind.OWN_MODULE_MISSING:
@@ -47,7 +50,7 @@ def _what(draft: Draft) -> str:
         case Kind.POSITIONAL_EXCESS | Kind.KEYWORD_ADDED:
             return f"{symbol}{detail}"
         case Kind.OVERRIDE_MISMATCH:
-            return f"verl's override of {symbol} {draft.detail}"
+            return f"verl's override of {symbol} {plain}"
         case Kind.OVERRIDE_ORPHANED:
             return f"{symbol} is gone{detail}"
         case Kind.ENGINE_KEY_UNKNOWN:
@@ -57,4 +60,4 @@ def _what(draft: Draft) -> str:
         case Kind.GATE_WRONG:
             return f"wrong version gate for {symbol}{detail}"
         case Kind.PACKAGE_ABSENT:
-            return f"package {draft.target} is not in this cell ({draft.detail})"
+            return f"package {finding.target} is not in this cell ({plain})"

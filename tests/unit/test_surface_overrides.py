@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matrix.surface.answer import Signature
-from matrix.surface.execution.overrides import misfit, own_signature
+from matrix.surface.execution.overriding import misfit, own_signature
 from tests.unit.surface_case import lines, report_of
 
 

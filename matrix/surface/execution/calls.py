@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from matrix.finding import Kind
-from matrix.surface.answer import Ref, Signature
 from matrix.surface.execution import engine
 from matrix.surface.execution.imports import from_answer
 from matrix.surface.execution.known import known_call
+from matrix.surface.execution.questions import Shape
 from matrix.surface.execution.run import MAX_DEPTH, Raised, Returned, Run
 from matrix.surface.execution.values import (
     UNKNOWN,
@@ -27,6 +26,7 @@ from matrix.surface.execution.values import (
     RefValue,
     SelfValue,
     Value,
+    VersionText,
     VersionValue,
 )
 
@@ -40,6 +40,7 @@ _UNCHANGING = (
     ExternalValue,
     BuiltinValue,
     FunctionValue,
+    VersionText,
     VersionValue,
 )
 
@@ -111,57 +112,16 @@ def call_target(run: Run, function: RefValue, arguments: Arguments, node: ast.Ca
 
 
 def check_call(run: Run, function: RefValue, arguments: Arguments, node: ast.AST) -> None:
-    """Report the keywords, positions and missing arguments that the target's signature does not allow."""
+    """Report the keywords, positions and missing arguments that the target does not allow."""
     ref = function.ref
-    signature = run.world.signature(ref, bound=function.bound or ref.kind != "method")
-    if signature is None:
-        return
-    if signature.var_keyword and ref.dotted in run.profile.forwards:
-        _check_forwarded(run, ref, signature, arguments, node)
-    accepted = {*signature.positional[signature.positional_only :], *signature.keyword_only}
-    if not signature.var_keyword:
-        for name in arguments.keywords:
-            if name not in accepted:
-                _misfit(run, Kind.KEYWORD_REMOVED, f"{ref.dotted}({name}=)", node, signature, ref, "")
-    given = len(arguments.positional)
-    if not arguments.more_positional and not signature.var_positional and given > len(signature.positional):
-        detail = f"takes {len(signature.positional)} positional arguments, {given} are given"
-        _misfit(run, Kind.POSITIONAL_EXCESS, f"{ref.dotted}()", node, signature, ref, detail)
-    if arguments.more_positional or arguments.more_keywords:
-        return
-    present = {*arguments.keywords, *signature.positional[:given]}
-    for name in (*signature.positional, *sorted(signature.keyword_only)):
-        if name in signature.required and name not in present:
-            _misfit(
-                run, Kind.ARGUMENT_REQUIRED, f"{ref.dotted}({name}=)", node, signature, ref, f"`{name}` has no default"
-            )
-
-
-def _misfit(run: Run, kind: Kind, symbol: str, node: ast.AST, signature: Signature, ref: Ref, detail: str) -> None:
-    run.report(kind, symbol, node, "TypeError", certain=signature.certain, ref=ref, detail=detail)
-
-
-def _check_forwarded(run: Run, ref: Ref, signature: Signature, arguments: Arguments, node: ast.AST) -> None:
-    """Check the keywords that a callable hands on to another one (`LLM(**kwargs)` to `EngineArgs`)."""
-    target = run.profile.forwards[ref.dotted]
-    module, _, name = target.rpartition(".")
-    answer = run.world.lookup(module, name)
-    final = run.world.signature(answer.ref) if answer.ref is not None else None
-    if final is None or final.var_keyword:
-        return
-    own = {*signature.positional, *signature.keyword_only}
-    for key in arguments.keywords:
-        if key not in own and key not in final.positional and key not in final.keyword_only:
-            detail = f"{ref.dotted} hands `{key}` on to {target}, which does not take it"
-            run.report(
-                Kind.ENGINE_KEY_UNKNOWN,
-                f"{target}.{key}",
-                node,
-                "TypeError",
-                certain=final.certain,
-                ref=answer.ref,
-                detail=detail,
-            )
+    shape = Shape(
+        positional=len(arguments.positional),
+        keywords=tuple(arguments.keywords),
+        more_positional=arguments.more_positional,
+        more_keywords=arguments.more_keywords,
+    )
+    for found in run.world.misfits(ref, shape, bound=function.bound or ref.kind != "method"):
+        run.report(found.kind, found.symbol, node, "TypeError", certain=found.certain, ref=ref, detail=found.detail)
 
 
 def _call_partial(run: Run, function: PartialValue, arguments: Arguments, node: ast.Call) -> Value:

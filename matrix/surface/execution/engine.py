@@ -10,9 +10,6 @@ from matrix.surface.execution.run import Guard, Run
 from matrix.surface.execution.syntax import Condition, makes_flags
 from matrix.surface.execution.values import UNKNOWN, DictValue, FunctionValue, ModuleValue, RefValue, Value
 
-# Keys of `vllm serve` itself that are no field of an argument class.
-_SERVE_KEYS = frozenset({"config", "headless", "api_server_count", "model", "model_tag"})
-
 
 def check_environment(run: Run, name: str, node: ast.AST) -> None:
     """Report a variable set for the engine that this release of the engine does not read."""
@@ -53,12 +50,11 @@ def check_flag_loop(run: Run, node: ast.For | ast.AsyncFor, options: DictValue) 
 
 def check_flags(run: Run, options: DictValue, node: ast.AST) -> None:
     """Report the keys of `options` that the engine's command line does not take."""
-    known = accepted_flags(run) if _speaks_to_engine(run) else None
-    if known is None:
+    if not _speaks_to_engine(run):
         return
     for key, value in options.items.items():
         # verl leaves out what is None, and an unknown value may be.
-        if value is None or key.replace("-", "_") in known or not key.isidentifier():
+        if value is None or not key.isidentifier() or run.world.option(key) is not False:
             continue
         guard = options.guards.get(key)
         if guard is None and value is UNKNOWN:
@@ -88,22 +84,3 @@ def _speaks_to_engine(run: Run) -> bool:
         if isinstance(value, RefValue) and value.ref.package == root:
             return True
     return False
-
-
-def accepted_flags(run: Run) -> frozenset[str] | None:
-    """Return the option names that the engine takes, None when they cannot be read."""
-    names: set[str] = set(_SERVE_KEYS)
-    for dotted in run.profile.flags:
-        module, _, name = dotted.rpartition(".")
-        if not run.world.covers(module):
-            return None
-        answer = run.world.lookup(module, name)
-        if answer.presence is not Presence.PRESENT or answer.ref is None or answer.ref.kind != "class":
-            if dotted == run.profile.flags[0]:
-                return None
-            continue
-        signature = run.world.signature(answer.ref)
-        if signature is None or (not signature.positional and not signature.keyword_only):
-            return None
-        names.update(signature.positional, signature.keyword_only)
-    return frozenset(names)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from packaging.version import Version
-
 from matrix.surface.entrypoints import Profile
 from matrix.surface.execution.expressions import EVALUATORS
+from matrix.surface.execution.questions import Questions
 from matrix.surface.execution.run import Run, all_functions
 from matrix.surface.execution.statements import EXECUTORS, parameters
-from matrix.surface.execution.target import Target
 from matrix.surface.execution.values import ClassValue, FunctionValue
 from matrix.surface.subject import Subject
 
@@ -18,7 +14,7 @@ _FIRST = ("__init__", "__post_init__", "__new__")
 _MAINS = ("main", "run_ppo", "main_task", "run")
 
 
-def explore(subject: Subject, world: Target, versions: Mapping[str, Version], profile: Profile) -> Run:
+def explore(subject: Subject, world: Questions, versions: frozenset[str], profile: Profile) -> Run:
     """Return the finished execution of every entry point of the subject and of what is reached from them."""
     run = load_entries(subject, world, versions, profile)
     while _load_pending(run) or _run_live(run):
@@ -31,7 +27,7 @@ def explore(subject: Subject, world: Target, versions: Mapping[str, Version], pr
     return run
 
 
-def load_entries(subject: Subject, world: Target, versions: Mapping[str, Version], profile: Profile) -> Run:
+def load_entries(subject: Subject, world: Questions, versions: frozenset[str], profile: Profile) -> Run:
     """Return an execution in which the entry points have been imported, and no function called that imports do not."""
     run = Run(subject, world, versions, profile, EVALUATORS, EXECUTORS)
     for entry in profile.entries:

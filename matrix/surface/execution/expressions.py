@@ -6,6 +6,8 @@ import ast
 import builtins
 from typing import Final
 
+from packaging.version import Version
+
 from matrix.finding import Kind
 from matrix.surface.answer import Answer, Presence, Ref
 from matrix.surface.execution import gates
@@ -97,14 +99,14 @@ def member(run: Run, owner: Value, attr: str, node: ast.Attribute) -> Value:
         case SuperValue():
             return _super_member(run, owner.cls, attr, node)
         case VersionValue():
-            return _version_part(owner, attr)
+            return _version_part(run, owner, attr)
         case SignatureValue():
             return owner if attr in ("parameters", "args", "kwonlyargs", "__dict__") else MethodValue(owner, attr)
         case DictValue() | DictItemsValue():
             return MethodValue(owner, attr)
         case RefValue():
             return _signature_of(owner, attr)
-        case str() | tuple():
+        case VersionText() | str() | tuple():
             return MethodValue(owner, attr)
     return UNKNOWN
 
@@ -152,8 +154,7 @@ def _checked(
         return UNKNOWN
     value = from_answer(run, answer)
     if isinstance(value, RefValue) and value.ref.kind == "method" and not instance:
-        bound = run.world.is_classmethod(value.ref) or run.world.is_staticmethod(value.ref)
-        return RefValue(value.ref, bound=bound)
+        return RefValue(value.ref, bound=run.world.needs_no_instance(value.ref))
     return value
 
 
@@ -211,12 +212,13 @@ def _super_member(run: Run, cls: ClassValue, attr: str, node: ast.Attribute) -> 
     return UNKNOWN
 
 
-def _version_part(owner: VersionValue, attr: str) -> Value:
+def _version_part(run: Run, owner: VersionValue, attr: str) -> Value:
+    version = owner.version or Version(run.world.version_text(owner.root))
     if attr in ("major", "minor", "micro", "release"):
-        return getattr(owner.version, attr)
+        return getattr(version, attr)
     if attr in ("base_version", "public"):
-        text = getattr(owner.version, attr)
-        return VersionText(text, owner.root) if owner.root else text
+        text = str(getattr(version, attr))
+        return VersionText(owner.root, text) if owner.root else text
     return UNKNOWN
 
 
@@ -411,6 +413,8 @@ def item(run: Run, node: ast.expr, env: Env) -> Value:
     """Return `owner[index]` of a known tuple, text or dict."""
     assert isinstance(node, ast.Subscript)
     owner, index = run.evaluate(node.value, env), run.evaluate(node.slice, env)
+    if isinstance(owner, VersionText):
+        owner = run.text_of(owner)
     if isinstance(owner, tuple | str) and isinstance(index, int | slice):
         try:
             return owner[index]

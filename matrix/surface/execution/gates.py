@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-from packaging.version import InvalidVersion, Version
+from collections.abc import Mapping
+from typing import Final
 
 from matrix.finding import Kind
 from matrix.surface.answer import Presence
-from matrix.surface.execution.run import Flow, Guard, Jump, Raised, Returned, Run
+from matrix.surface.execution.questions import OPERATORS
+from matrix.surface.execution.run import Flow, Guard, Jump, Raised, Returned, Run, version_mark
 from matrix.surface.execution.syntax import Condition
 from matrix.surface.execution.values import (
     STRUCTURED,
@@ -35,22 +33,15 @@ from matrix.surface.execution.values import (
     is_constant,
 )
 
-_ORDER: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], object]]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_THINGS: Final = (ModuleValue, FunctionValue, ClassValue, RefValue, BuiltinValue, SelfValue, VersionValue)
+_MIRRORED: Final[Mapping[str, str]] = {"Lt": "Gt", "Gt": "Lt", "LtE": "GtE", "GtE": "LtE"}
+_THINGS: Final = (ModuleValue, FunctionValue, ClassValue, RefValue, BuiltinValue, SelfValue, VersionText, VersionValue)
 
 
 def truth(value: Value) -> bool | None:
     """Return whether a value is true, None when that is not known."""
     if isinstance(value, TypeCheckingValue):
         return False
-    if isinstance(value, ModuleValue | FunctionValue | ClassValue | VersionValue):
+    if isinstance(value, ModuleValue | FunctionValue | ClassValue | VersionValue | VersionText):
         return True
     if isinstance(value, RefValue):
         return True if value.ref.kind in ("class", "function", "method", "module") else None
@@ -179,7 +170,7 @@ def joined(first: Value, second: Value) -> Value:
         return first
     for known, other in ((first, second), (second, first)):
         if other is UNKNOWN:
-            keep = isinstance(known, (*STRUCTURED, VersionText, VersionValue))
+            keep = isinstance(known, STRUCTURED)
             return known if keep else UNKNOWN
     if isinstance(first, DictValue) and isinstance(second, DictValue):
         both = DictValue(dict(first.items), complete=first.complete and second.complete)
@@ -214,18 +205,53 @@ def _compare(run: Run, node: ast.Compare, left: Value, operation: type[ast.cmpop
     if operation in (ast.In, ast.NotIn):
         inside = _contains(run, left, right)
         return inside if inside is None or operation is ast.In else not inside
+    name = operation.__name__
     if isinstance(left, VersionValue) and isinstance(right, VersionValue):
-        return bool(_ORDER[operation](left.version, right.version))
+        return _compare_versions(run, left, name, right)
     if isinstance(left, VersionText) or isinstance(right, VersionText):
-        _check_text(run, node, left, operation, right)
-    if left is UNKNOWN or right is UNKNOWN or isinstance(left, STRUCTURED) or isinstance(right, STRUCTURED):
-        return None
-    if not is_constant(left) or not is_constant(right) or isinstance(left, VersionValue | TypeCheckingValue):
+        return _compare_text(run, node, left, name, right)
+    if not _comparable(left) or not _comparable(right):
         return None
     try:
-        return bool(_ORDER[operation](left, right))
+        return bool(OPERATORS[name](left, right))
     except TypeError:
         return None
+
+
+def _comparable(value: Value) -> bool:
+    return is_constant(value) and not isinstance(value, TypeCheckingValue)
+
+
+def _compare_versions(run: Run, left: VersionValue, name: str, right: VersionValue) -> bool | None:
+    if left.version is None and right.version is None:
+        return OPERATORS[name](0, 0) if left.root == right.root else None
+    if left.version is None:
+        return run.world.compare(left.root, name, str(right.version))
+    if right.version is None:
+        return run.world.compare(right.root, _MIRRORED.get(name, name), str(left.version))
+    return OPERATORS[name](left.version, right.version)
+
+
+def _compare_text(run: Run, node: ast.Compare, left: Value, name: str, right: Value) -> bool | None:
+    """Return what comparing a version as text says; where comparing it as a version says otherwise, record that."""
+    if isinstance(left, VersionText) and isinstance(right, str):
+        version, other, operator = left, right, name
+    elif isinstance(right, VersionText) and isinstance(left, str):
+        version, other, operator = right, left, _MIRRORED.get(name, name)
+    else:
+        return None
+    if version.text is not None:
+        return OPERATORS[operator](version.text, other)
+    said, wrong = run.world.compare_text(version.root, operator, other)
+    if wrong:
+        installed = version_mark(version.root)
+        detail = (
+            f"`{run.subject.text(node)}` compares versions as text: it is {said} for {version.root} {installed}, "
+            f"as versions it would be {not said}"
+        )
+        symbol = f"{version.root}=={installed}"
+        run.report(Kind.GATE_WRONG, symbol, node, "", target=version.root, detail=detail)
+    return said
 
 
 def _note_version(run: Run, left: Value, right: Value) -> None:
@@ -254,16 +280,11 @@ def _contains(run: Run, left: Value, right: Value) -> bool | None:
     if isinstance(right, ExternalValue) and right.dotted == "os.environ":
         return False
     if isinstance(right, SignatureValue) and isinstance(left, str):
-        signature = run.world.signature(right.ref)
-        if signature is None or not signature.certain:
-            return None
-        return left in signature.positional or left in signature.keyword_only
+        return run.world.parameter(right.ref, left)
     if isinstance(right, DictValue) and isinstance(left, str):
         return True if left in right.items else (False if right.complete else None)
-    if isinstance(left, VersionValue) and isinstance(right, tuple):
-        if all(isinstance(item, VersionValue) for item in right):
-            return any(isinstance(item, VersionValue) and item.version == left.version for item in right)
-        return None
+    if isinstance(left, VersionValue | VersionText) and isinstance(right, tuple):
+        return _among(run, left, right)
     if left is UNKNOWN or isinstance(left, STRUCTURED) or not is_constant(right):
         return None
     if isinstance(right, tuple):
@@ -271,28 +292,18 @@ def _contains(run: Run, left: Value, right: Value) -> bool | None:
     return left in right if isinstance(left, str) and isinstance(right, str) else None
 
 
-def _check_text(run: Run, node: ast.Compare, left: Value, operation: type[ast.cmpop], right: Value) -> None:
-    """Record a version that is compared as text where comparing it as a version says otherwise."""
-    if operation not in (ast.Lt, ast.LtE, ast.Gt, ast.GtE) or not isinstance(left, str) or not isinstance(right, str):
-        return
-    try:
-        meant = bool(_ORDER[operation](Version(left), Version(right)))
-    except InvalidVersion:
-        return
-    said = bool(_ORDER[operation](left, right))
-    if said is meant:
-        return
-    root = next(value.root for value in (left, right) if isinstance(value, VersionText))
-    text = run.subject.text(node)
-    run.report(
-        Kind.GATE_WRONG,
-        f"{root}=={run.versions[root]}",
-        node,
-        "",
-        target=root,
-        detail=f"`{text}` compares versions as text: it is {said} for {root} {run.versions[root]}, as versions "
-        f"it would be {meant}",
-    )
+def _among(run: Run, version: VersionValue | VersionText, items: tuple[Value, ...]) -> bool | None:
+    """Return whether a version is one of some versions or texts."""
+    same: list[bool | None] = []
+    for item in items:
+        if isinstance(version, VersionValue) and isinstance(item, VersionValue):
+            same.append(_compare_versions(run, version, "Eq", item))
+        elif isinstance(version, VersionText) and isinstance(item, str):
+            text = version.text
+            same.append(text == item if text is not None else run.world.compare_text(version.root, "Eq", item)[0])
+        else:
+            same.append(None)
+    return True if True in same else None if None in same else False
 
 
 def presence_truth(presence: Presence, *, exact: bool = True) -> Value:

@@ -70,7 +70,7 @@ def known_call(run: Run, function: Value, node: ast.Call, args: Arguments, keywo
         rule = _BUILTINS.get(function.name)
         return rule(run, node, args, keywords) if rule is not None else UNKNOWN
     if isinstance(function, MethodValue):
-        return _method(function, args)
+        return _method(run, function, args)
     if isinstance(function, ExternalValue):
         return _external(run, function.dotted, node, args, keywords)
     if isinstance(function, RefValue):
@@ -192,9 +192,11 @@ def _gather(run: Run, node: ast.Call, args: Arguments, keywords: Keywords) -> Va
 
 def _str(run: Run, node: ast.Call, args: Arguments, keywords: Keywords) -> Value:
     if len(args) == 1:
+        if isinstance(args[0], VersionText):
+            return args[0]
         if isinstance(args[0], VersionValue):
-            text = str(args[0].version)
-            return VersionText(text, args[0].root) if args[0].root else text
+            version = args[0].version
+            return VersionText(args[0].root) if version is None else str(version)
         if isinstance(args[0], str | int) and not isinstance(args[0], bool):
             return args[0] if isinstance(args[0], str) else str(args[0])
     return UNKNOWN
@@ -244,39 +246,48 @@ _BUILTINS: Final[Mapping[str, _Rule]] = {
 
 
 # ----------------------------------------------------------------------------------------- methods of known values
-def _method(function: MethodValue, args: Arguments) -> Value:
+def _method(run: Run, function: MethodValue, args: Arguments) -> Value:
     owner, name = function.owner, function.name
     if isinstance(owner, SignatureValue):
         return owner if name in ("keys", "copy") else UNKNOWN
     if isinstance(owner, DictValue) and name in ("items", "keys", "values"):
         return DictItemsValue(owner, name)
-    if isinstance(owner, str) and name in _TEXT_METHODS and all(is_constant(arg) for arg in args):
-        return _text_method(owner, name, args)
-    return UNKNOWN
+    if name not in _TEXT_METHODS or not all(is_constant(arg) for arg in args):
+        return UNKNOWN
+    if isinstance(owner, VersionText):
+        if owner.text is None and name in ("startswith", "endswith"):
+            run.version_reads += 1
+            run.version_root = owner.root
+            return run.world.tests(owner.root, name, tuple(args))
+        result = _text_method(run.text_of(owner), name, args)
+        return VersionText(owner.root, result) if isinstance(result, str) else result
+    return _text_method(owner, name, args) if isinstance(owner, str) else UNKNOWN
 
 
 def _text_method(owner: str, name: str, args: Arguments) -> Value:
     try:
-        result: object = getattr(str(owner), name)(*args)
+        result: object = getattr(owner, name)(*args)
     except (TypeError, ValueError):
         return UNKNOWN
-    if isinstance(result, list):
-        return tuple(result)
-    # What is cut from a version is still a version; a prefix test answers yes or no.
-    return VersionText(result, owner.root) if isinstance(owner, VersionText) and isinstance(result, str) else result
+    return tuple(result) if isinstance(result, list) else result
 
 
 # ---------------------------------------------------------------------------------------------- other packages
 def _parse_version(run: Run, node: ast.Call, args: Arguments, keywords: Keywords) -> Value:
-    if len(args) == 1 and isinstance(args[0], VersionValue):
-        return args[0]
-    if len(args) != 1 or not isinstance(args[0], str):
+    if len(args) != 1:
+        return UNKNOWN
+    given = args[0]
+    if isinstance(given, VersionValue):
+        return given
+    if isinstance(given, VersionText) and given.text is None:
+        return VersionValue(None, given.root)
+    text = given.text if isinstance(given, VersionText) else given
+    if not isinstance(text, str):
         return UNKNOWN
     try:
-        parsed = Version(args[0])
+        return VersionValue(Version(text), given.root if isinstance(given, VersionText) else "")
     except InvalidVersion:
         return UNKNOWN
-    return VersionValue(parsed, args[0].root if isinstance(args[0], VersionText) else "")
 
 
 def _read_version(run: Run, node: ast.Call, args: Arguments, keywords: Keywords) -> Value:

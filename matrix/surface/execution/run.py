@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from packaging.version import Version
-
 from matrix.finding import Kind
 from matrix.surface.answer import Ref
 from matrix.surface.entrypoints import Profile
+from matrix.surface.execution.questions import Questions
 from matrix.surface.execution.syntax import Condition
-from matrix.surface.execution.target import Target
 from matrix.surface.execution.values import UNKNOWN, ClassValue, Edge, Env, FunctionValue, Names, Value, VersionText
 from matrix.surface.subject import ROOT, Subject, SubjectModule
 
@@ -141,6 +139,11 @@ _SUPERS: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
+def version_mark(root: str) -> str:
+    """Return what stands in a draft's text for the installed version of a package; `classify` puts it there."""
+    return f"\0{root}\0"
+
+
 def catches(caught: frozenset[str] | None, exception: str) -> bool:
     """Return whether a handler for the names `caught` (None: a bare one) catches `exception`."""
     if caught is None or "Exception" in caught or "BaseException" in caught or exception in caught:
@@ -153,11 +156,14 @@ def catches(caught: frozenset[str] | None, exception: str) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One execution: the three inputs, the rule tables, and where the execution stands."""
+    """One execution: the inputs, the rule tables, and where the execution stands.
+
+    `versions` are the import roots whose version the cell pins; which versions those are is a question to `world`.
+    """
 
     subject: Subject
-    world: Target
-    versions: Mapping[str, Version]
+    world: Questions
+    versions: frozenset[str]
     profile: Profile
     evaluators: Mapping[type[ast.AST], Evaluator]
     executors: Mapping[type[ast.AST], Executor]
@@ -459,8 +465,11 @@ class Run:
     def version_of(self, distribution: str) -> VersionText | None:
         """Return the version of a distribution (or import root) that the cell pins, marked as such; None if open."""
         root = distribution.replace("-", "_").lower()
-        version = self.versions.get(root)
-        return VersionText(str(version), root) if version is not None else None
+        return VersionText(root) if root in self.versions else None
+
+    def text_of(self, version: VersionText) -> str:
+        """Return what a version reads; the execution then depends on the exact version."""
+        return self.world.version_text(version.root) if version.text is None else version.text
 
     def missing_by_assumption(self, dotted: str) -> bool:
         """Return whether the assumed machine lacks this name (`torch.npu` on NVIDIA)."""

@@ -10,7 +10,18 @@ from matrix.finding import Kind
 from matrix.surface.execution import engine, gates, overrides
 from matrix.surface.execution.assignment import bind
 from matrix.surface.execution.imports import import_from, import_statement
-from matrix.surface.execution.run import Executor, Flow, Frame, Guard, Jump, Raised, Returned, Run, catches
+from matrix.surface.execution.run import (
+    Executor,
+    Flow,
+    Frame,
+    Guard,
+    Jump,
+    Raised,
+    Returned,
+    Run,
+    catches,
+    version_mark,
+)
 from matrix.surface.execution.syntax import last_name
 from matrix.surface.execution.values import (
     UNKNOWN,
@@ -96,7 +107,7 @@ def parameters(run: Run, function: FunctionValue) -> Names:
         root = argument.arg.strip("_").removesuffix("_version").removesuffix("_ver")
         if value is UNKNOWN and root != argument.arg.strip("_") and root in run.versions:
             # A version handed down as an argument: `vllm_version` means the installed one.
-            value = VersionValue(run.versions[root], root)
+            value = VersionValue(None, root)
         names[argument.arg] = value
     static = run.subject.function(function.node).static
     if function.owner is not None and arguments.args and not static:
@@ -309,7 +320,7 @@ def _refuse(run: Run, node: ast.Raise | ast.Assert, exception: str) -> Flow:
     draft = None
     gate = next((guard for guard in reversed(run.guards) if guard.decided and guard.root), None)
     if gate is not None:
-        version = run.versions[gate.root]
+        version = version_mark(gate.root)
         draft = run.draft(Kind.GATE_REFUSES, f"{gate.root}=={version}", node, exception, target=gate.root)
         draft.detail = f"`{gate.text}` holds for {gate.root} {version}: {run.subject.text(node)}"
     if run.undecided:

@@ -45,17 +45,15 @@ UNKNOWN: Final = _Unknown()
 """A value of which nothing is known."""
 
 
-class VersionText(str):
-    """A string that is the installed version of the package `root`; comparing it as text is a fault of the subject."""
+@dataclass(frozen=True, slots=True)
+class VersionText:
+    """The installed version of the package `root` as a string; comparing it as text is a fault of the subject.
 
-    __slots__ = ("root",)
+    What it reads is asked for where it matters; `text` is set only where it was cut or changed.
+    """
+
     root: str
-
-    def __new__(cls, text: str, root: str) -> VersionText:
-        """Return `text`, marked as the version of `root`."""
-        made = super().__new__(cls, text)
-        made.root = root
-        return made
+    text: str | None = None
 
 
 class ListValue(tuple[Value, ...]):
@@ -66,9 +64,9 @@ class ListValue(tuple[Value, ...]):
 
 @dataclass(frozen=True, slots=True)
 class VersionValue:
-    """A parsed version; `root` names the package whose installed version it is, "" for any other."""
+    """A parsed version: `version`, or where that is None the installed version of the package `root`."""
 
-    version: Version
+    version: Version | None
     root: str = ""
 
 
@@ -253,6 +251,8 @@ class MethodValue:
 
 
 STRUCTURED: Final = (
+    VersionText,
+    VersionValue,
     ModuleValue,
     ExternalValue,
     BuiltinValue,
@@ -272,7 +272,7 @@ STRUCTURED: Final = (
 
 
 def is_constant(value: Value) -> bool:
-    """Return whether `value` is known exactly (a constant, a version, or a tuple of such)."""
+    """Return whether `value` is known exactly: a constant, or a tuple of such."""
     if value is UNKNOWN or isinstance(value, STRUCTURED):
         return False
     return all(is_constant(item) for item in value) if isinstance(value, tuple) else True
