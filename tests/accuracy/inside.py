@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -223,17 +224,29 @@ def run_statement(out: Path, statement: str, places: list[Record]) -> int:
     return 0
 
 
-def run_root(out: Path, root: str, statements: dict[str, list[Record]]) -> int:
-    """Imports one package, then each statement of it in a child of its own, from that same clean state."""
-    result = attempt(lambda: importlib.import_module(root))
-    for statement, places in statements.items():
-        if result["outcome"] != "ok":
-            for place in places:
+def run_below(out: Path, module: str, statements: dict[str, list[Record]]) -> int:
+    """Imports a module, then every statement about it or what is below it, in children that fork along the packages.
+
+    The same states as in fresh processes, as in visit(). RAISED where the module does not import; then nothing is
+    appended, but for a whole package, which nothing else can try.
+    """
+    result = attempt(partial(importlib.import_module, module))
+    if result["outcome"] != "ok":
+        if "." not in module:
+            for place in itertools.chain.from_iterable(statements.values()):
                 append(out, place | result | {"missing": []})
+        return RAISED
+    groups: dict[str, dict[str, list[Record]]] = {}
+    for statement, places in statements.items():
+        name = statement.split()[1].removeprefix(module).strip(".,").partition(".")[0]
+        groups.setdefault(name, {})[statement] = places
+    for name, group in groups.items():
+        if name and len(group) > 1 and in_child(partial(run_below, out, f"{module}.{name}", group)) == 0:
             continue
-        lost = ended(in_child(partial(run_statement, out, statement, places)))
-        for place in places if lost else ():
-            append(out, place | (lost or {}))
+        for statement, places in group.items():
+            lost = ended(in_child(partial(run_statement, out, statement, places)))
+            for place in places if lost else ():
+                append(out, place | (lost or {}))
     return 0
 
 
@@ -269,7 +282,9 @@ def uses(out: Path) -> None:
     alone = out.with_suffix(".alone")
     alone.write_text("")
     for root, statements in found.items():
-        in_child(partial(run_root, alone, root, statements))
+        lost = ended(in_child(partial(run_below, alone, root, statements)))
+        for place in itertools.chain.from_iterable(statements.values()) if lost else ():
+            append(alone, place | (lost or {}) | {"missing": []})
     failed: dict[str, list[Record]] = {}
     for row in map(json.loads, alone.read_text().splitlines()):
         if row["outcome"] == "raises" and importlib.util.find_spec(row["root"]):
