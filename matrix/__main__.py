@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Return the exit code of the command line of this process."""
+    """Return the exit code of the command line of this process; a polite kill ends it as Ctrl-C does."""
     from matrix.cli.main import main as run
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run(None, _front)
 
 

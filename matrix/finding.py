@@ -92,6 +92,11 @@ class Finding:
     certain: bool = True
     message: str = ""
 
+    @property
+    def decides(self) -> bool:
+        """Return whether a verdict may rest on it: certain, not guarded, and about a package that the cell holds."""
+        return self.certain and self.effect is not Effect.GUARDED and self.kind is not Kind.PACKAGE_ABSENT
+
     def to_json(self) -> dict[str, object]:
         """Return plain JSON data; `from_json` gives the equal finding back."""
         return asdict(self)

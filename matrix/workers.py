@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +133,19 @@ def _start_worker(checker: Callable[[], Checker], folder: Path, stop: Event) -> 
     """Prepare this process; Ctrl-C is the parent's business, which sets `stop`."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = _Worker(checker=checker(), store=Store(folder), stop=stop)
+
+
+def _end_with_parent() -> None:
+    """End this process once its parent is gone (a hard kill): nobody would ever tell it to."""
+    from multiprocessing import connection, parent_process
+
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        # At once and without clean-up: what is stored is whole at any moment.
+        os._exit(1)
 
 
 def _work(group: Sequence[Errand]) -> list[Told]:

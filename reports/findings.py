@@ -30,20 +30,32 @@ def render(findings: Sequence[Finding], form: Format) -> str:
 
 
 def finding_lines(item: Finding) -> list[str]:
-    """Return a finding as lines for a terminal: where and what, where it is now, and who reaches it."""
+    """Return a finding as lines for a terminal: where and what, where it is now, when it matters, and who reaches it.
+
+    What the message says already is not said again.
+    """
+    message = one_line(item.message or item.symbol)
     doubt = "" if item.certain else " (not certain)"
     feature = f" [{item.feature}]" if item.feature else ""
-    lines = [f"{item.used_at}  {one_line(item.message or item.symbol)}{feature}{doubt}"]
-    if item.symbol not in item.message:
+    lines = [f"{item.used_at}  {message}{feature}{doubt}"]
+    owner, _, name = item.symbol.rpartition(".")
+    if item.symbol not in message and not (owner in message and name in message):
         lines.append(f"  uses: {one_line(item.symbol)}")
     if item.moved_to:
-        where = f" ({item.found_at})" if item.found_at else ""
-        lines.append(f"  now: {one_line(', '.join(item.moved_to))}{where}")
-    if item.guard:
-        lines.append(f"  guard: {one_line(item.guard)}")
+        lines.append(f"  now: {one_line(_now(item, message))}")
+    if item.guard and one_line(item.guard) not in message:
+        lines.append(f"  {'guard' if item.effect is Effect.GUARDED else 'when'}: {one_line(item.guard)}")
     if item.entry_points:
         lines.append(f"  reached by: {', '.join(item.entry_points)}")
     return lines
+
+
+def _now(item: Finding, message: str) -> str:
+    """Return where it may be found now: the names, or only the file where the message has the best name already."""
+    if item.moved_to[0] in message and item.found_at:
+        return f"{item.found_at}"
+    where = f" ({item.found_at})" if item.found_at else ""
+    return f"{', '.join(item.moved_to)}{where}"
 
 
 def _text(findings: Sequence[Finding]) -> str:

@@ -51,7 +51,8 @@ class TerminalFront:
         from reports.headline import provenance
         from reports.terminal import verdict_text
 
-        return f"{verdict_text(verdict)}  made by    {provenance(result)}"
+        notes = "".join(f"  note       {note}\n" for note in result.notes)
+        return f"{verdict_text(verdict)}\n{notes}  made by    {provenance(result)}"
 
     def run_json(self, result: RunResult) -> Mapping[str, object]:
         """Return a run as plain JSON data (schema.json)."""

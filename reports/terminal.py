@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, assert_never
 
-from matrix.finding import Effect, Finding, Kind
+from matrix.finding import Finding
 from matrix.job import Progress, RunResult
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict, deviation_words
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 220
 FINDINGS = 12
 """So many findings of one effect are shown with a verdict."""
+FEW = 3
+"""A tier of no more cells is over before anybody wants to know how far it is."""
+PATIENCE_S = 3.0
+"""After so long it is said that a tier of a few cells is still at it."""
 STYLES = {
     Status.WORKS: "green",
     Status.DEGRADED: "yellow",
@@ -90,36 +95,115 @@ def _rich_table(result: RunResult, rows: list[tuple[str, ...]], width: int) -> s
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Return one cell's verdict in full: both axes, every reason, the resolver's chain, the findings that matter."""
+    """Return one cell's verdict in full: what it is and what follows, then both axes with their reasons, then findings.
+
+    Ends with a newline. Reasons come from packages and logs, so each is put on one line without control characters.
+    """
     status = STATUSES[verdict.status]
-    words = deviation_words(verdict.cell)
-    tried = verdict.deepest.value if verdict.deepest else "no tier"
-    lines = [f"{verdict.cell.name}: {status.mark} {status.name}"]
-    lines += [f"  deviation  {words}"] if words else []
-    lines += [f"  resolves   {verdict.resolvable}", f"  works      {verdict.works}"]
-    lines.append(f"  tried      down to {tried}, {verdict.machine or 'on no machine'}, {_when(verdict)}")
-    lines += [f"  why        {one_line(reason)}" for reason in verdict.reasons]
     detail = cell_document(verdict)
-    for fact in (detail["resolve"] or {}).get("chain", ()):
-        source = f"  [{fact['source']}]" if fact["source"] else ""
-        lines.append(f"    - {one_line(fact['text'] + source)}")
-    found = [Finding.from_json(item) for item in (detail["surface"] or {}).get("findings", ())]
+    resolve, surface = detail["resolve"] or {}, detail["surface"] or {}
+    tiers = " and ".join(item.question.tier for item in verdict.evidence if item.outcome is not Outcome.UNTESTED)
+    lines = [f"{verdict.cell.name}: {status.mark} {status.name}", f"  {consequence(verdict)}", ""]
+    words = deviation_words(verdict.cell)
+    lines += [f"  deviation  {words}"] if words else []
+    lines += _entry("resolves", verdict.resolvable, _resolve_lines(verdict, resolve))
+    lines += _entry("works", verdict.works, _surface_lines(verdict))
+    lines.append(f"  tried      {tiers or 'nothing'}{_on(verdict)}, {_when(verdict)}")
+    found = [Finding.from_json(item) for item in surface.get("findings", ())]
+    return "\n".join(lines + _finding_lines(verdict, found, surface)) + "\n"
+
+
+def consequence(verdict: Verdict) -> str:
+    """Return what follows from a verdict for somebody who wants to use the set, as a sentence or two."""
+    fits = _FITS[verdict.works]
+    match verdict.status:
+        case Status.WORKS if verdict.works is Outcome.UNTESTED:
+            return "May be installed. Whether the code fits was not checked."
+        case Status.WORKS | Status.BROKEN:
+            return fits
+        case Status.DEGRADED:
+            return f"Usable where none of these is used: {', '.join(verdict.features)}." if verdict.features else fits
+        case Status.CONFLICT:
+            also = "" if verdict.works is Outcome.UNTESTED else f" {fits}"
+            return _FORBIDDEN.get(verdict.resolvable, _FORBIDDEN[Outcome.CONFLICT]) + also
+        case Status.UNTESTED:
+            return "No answer; the reasons are below."
+        case _:
+            assert_never(verdict.status)
+
+
+_FITS = {
+    Outcome.OK: "Nothing that verl uses of the others is missing, as far as their code tells without running it.",
+    Outcome.DEGRADED: "The code fits but for what is listed below.",
+    Outcome.BROKEN: "The code does not fit: an ordinary run stops at what is listed below.",
+    Outcome.UNTESTED: "",
+}
+_FORBIDDEN = {
+    Outcome.CONFLICT: "Cannot be installed together: these statements of the packages contradict each other.",
+    Outcome.BACKTRACKED: "Resolves only with an old release where a version was left open; pin it to see why.",
+    Outcome.UNAVAILABLE: "Cannot be installed: a release, or a wheel for this platform, does not exist.",
+}
+
+
+def _entry(name: str, outcome: Outcome, more: list[str]) -> list[str]:
+    first, *others = [*more, ""]
+    head = f"  {name:<9}  {outcome}" + (f": {first}" if first else "")
+    return [head, *(f"             {line}" for line in others if line)]
+
+
+def _resolve_lines(verdict: Verdict, resolve: Mapping[str, Any]) -> list[str]:
+    """Return the versions that were resolved, or why not: the chain of facts stands for the reason that joins them."""
+    observation = verdict.observation(Tier.RESOLVE)
+    if observation is None:
+        return ["not asked"]
+    chain = [f"{fact['text']}  [{fact['source']}]" if fact["source"] else fact["text"] for fact in resolve["chain"]]
+    reason = one_line(observation.reason)
+    if chain:
+        lead, joint, _ = reason.partition(one_line(resolve["chain"][0]["text"]))
+        reason = lead.rstrip(" :;") if joint else reason
+    pinned = {pin.axis.value for pin in verdict.cell.pins}
+    chosen = ", ".join(f"{name} {version}" for name, version in resolve["axes"].items() if name not in pinned)
+    if resolve["outcome"] == Outcome.OK and resolve["packages"]:
+        reason = f"{resolve['packages']} packages" + (f", with {chosen}" if chosen else "")
+    notes = [f"note: {note}" for note in resolve["notes"]]
+    return [reason, *(one_line(line) for line in (*(f"- {fact}" for fact in chain), *notes))]
+
+
+def _surface_lines(verdict: Verdict) -> list[str]:
+    observation = verdict.observation(Tier.SURFACE)
+    if observation is None:
+        return ["not checked"]
+    lines = [one_line(reason.partition(": ")[2]) for reason in verdict.reasons if reason.startswith(f"{Tier.SURFACE}")]
+    return lines or [one_line(observation.reason)]
+
+
+def _finding_lines(verdict: Verdict, found: Sequence[Finding], surface: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    cut = False
     for effect, heading in EFFECTS.items():
-        shown = [item for item in found if item.effect is effect and _decides(item)]
+        shown = [item for item in found if item.effect is effect and item.decides]
         if not shown:
             continue
-        lines.append(f"  {heading} ({len(shown)}):")
+        lines += ["", f"  {heading} ({len(shown)}):"]
         lines += [f"    {line}" for item in shown[:FINDINGS] for line in finding_lines(item)]
         if len(shown) > FINDINGS:
-            lines.append(f"    … and {len(shown) - FINDINGS} more; `surface` lists all of them")
-    rest = sum(not _decides(item) for item in found)
+            lines.append(f"    … and {len(shown) - FINDINGS} more")
+            cut = True
+    rest = sum(not item.decides for item in found)
     if rest:
-        lines.append(f"  {rest} more findings decide nothing: guarded, not certain, or about packages not in this cell")
-    return "\n".join(lines) + "\n"
+        counted = f"{rest} more" if lines else f"{rest} {'finding' if rest == 1 else 'findings'}"
+        verb = "decides" if rest == 1 else "decide"
+        lines += ["", f"  {counted} {verb} nothing: guarded, not certain, or about packages not in this cell"]
+    if rest or cut:
+        specs = " ".join(f"{name}=={version}" for name, version in surface["versions"].items())
+        lines.append(f"  to list all {len(found)}: verl-matrix surface --all {specs}")
+    return lines
 
 
-def _decides(item: Finding) -> bool:
-    return item.certain and item.effect is not Effect.GUARDED and item.kind is not Kind.PACKAGE_ABSENT
+def _on(verdict: Verdict) -> str:
+    if verdict.machine == "static":
+        return "; by reading, nothing was installed or run"
+    return f"; on {verdict.machine}" if verdict.machine else ""
 
 
 def _when(verdict: Verdict) -> str:
@@ -127,11 +211,16 @@ def _when(verdict: Verdict) -> str:
 
 
 class Lines:
-    """Progress as plain lines, for logs: each cell up to a hundred of them, then one line in twenty parts."""
+    """Progress as plain lines, for logs: each cell up to a hundred of them, then one line in twenty parts.
 
-    def __init__(self, write: Callable[[str], object]) -> None:
+    A tier of a few cells is told only once it takes long: its answer says all that its progress would.
+    """
+
+    def __init__(self, write: Callable[[str], object], *, patience_s: float = PATIENCE_S) -> None:
         """Send each line, with its end, to `write`."""
         self._write = write
+        self._patience_s = patience_s
+        self._timer: threading.Timer | None = None
         self._total = 0
         self._count = 0
         self._reused = 0
@@ -139,12 +228,20 @@ class Lines:
     def start(self, tier: Tier, total: int) -> None:
         """Say what begins."""
         self._total, self._count, self._reused = total, 0, 0
-        self._write(f"{tier}: {total} cells\n")
+        text = f"{tier}: {total} {'cell' if total == 1 else 'cells'}"
+        if total > FEW:
+            self._write(f"{text}\n")
+            return
+        self._timer = threading.Timer(self._patience_s, self._write, (f"{text}, still at it …\n",))
+        self._timer.daemon = True
+        self._timer.start()
 
     def done(self, tier: Tier, cell: str, outcome: Outcome, *, reused: bool) -> None:
         """Say what a cell came to."""
         self._count += 1
         self._reused += reused
+        if self._total <= FEW:
+            return
         if self._total > 100 and self._count % (self._total // 20) and self._count != self._total:
             return
         stored = "  (stored)" if reused else ""
@@ -154,11 +251,15 @@ class Lines:
 
     def end(self, tier: Tier) -> None:
         """Say how far it came."""
-        self._write(f"{tier}: {self._count} of {self._total} cells done, {self._reused} of them from the store\n")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._total > FEW:
+            self._write(f"{tier}: {self._count} of {self._total} cells done, {self._reused} of them from the store\n")
 
 
 class Bars:
-    """Progress as one bar a tier, for a terminal."""
+    """Progress as one bar a tier, for a terminal; that of a few cells goes away when it is through."""
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on `stream`."""
@@ -180,6 +281,7 @@ class Bars:
             TimeElapsedColumn(),
             TextColumn("[dim]{task.fields[cell]}[/dim]"),
             console=Console(file=self._stream),
+            transient=total <= FEW,
         )
         self._task = self._drawn.add_task(tier.value, total=total, cell="")
         self._drawn.start()

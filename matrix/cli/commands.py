@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.cell import Cell
+from matrix.cell import Axis, Cell
 from matrix.cli import wiring
 from matrix.cli.front import Front
-from matrix.errors import MatrixError, UsageError
+from matrix.errors import MatrixError, NothingRanError, UsageError
 from matrix.home import Home
-from matrix.job import Job
+from matrix.job import Job, RunResult
 from matrix.observe import Observation
 from matrix.plan import Planned
-from matrix.tier import Outcome, Status, Tier
+from matrix.tier import Status, Tier
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -40,7 +40,8 @@ def run(args: argparse.Namespace, front: Front) -> int:
     _say(_json(front.run_json(result)) if args.json else front.run_table(result))
     _tell_files(files)
     if result.interrupted:
-        return 130
+        raise KeyboardInterrupt
+    _refuse_nothing(result)
     return 1 if any(verdict.status in fail_on for verdict in result.verdicts) else 0
 
 
@@ -49,7 +50,12 @@ def report(args: argparse.Namespace, front: Front) -> int:
     from matrix.run import recall
 
     plan = _plan(args)
-    result = recall(wiring.open_job(args, plan.planned, front.progress()))
+    result = recall(wiring.open_job(args, plan.planned, front.progress(), keeps=False))
+    if not result.ran:
+        raise NothingRanError(
+            f"Nothing is stored about {_counted(result.planned, 'cell')}, so there is nothing to report.",
+            then="Run `verl-matrix run` first; --home says where its observations are kept.",
+        )
     files = front.write_report(result, Path(args.out))
     _say(front.run_table(result))
     _tell_files(files)
@@ -73,33 +79,55 @@ def check(args: argparse.Namespace, front: Front) -> int:
     )
     result = run_job(wiring.open_job(args, (Planned(cell=asked),), front.progress()))
     (verdict,) = result.verdicts
-    _say(_json(front.run_json(result)) if args.json else front.verdict_text(verdict, result))
-    return 130 if result.interrupted else exit_code(result.verdicts)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    if args.json:
+        _say(_json(front.run_json(result)))
+        return exit_code(result.verdicts)
+    code = exit_code(result.verdicts)
+    _say(front.verdict_text(verdict, result))
+    return code
 
 
 def surface(args: argparse.Namespace, front: Front) -> int:
-    """List the findings of one set of pinned versions; 0 without a certain break, 1 with one."""
+    """List the findings of one set of pinned versions; 0 works or degraded, 1 broken, as `check` has it."""
     from matrix.axes import load_axes
     from matrix.finding import Finding
     from matrix.run import run as run_job
     from matrix.spec import parse_cell
+    from matrix.verdict import exit_code
 
     asked = parse_cell(args.spec, platform=wiring.platform(args), as_of=wiring.as_of(args), axes=load_axes())
-    if asked.open_axes:
-        raise UsageError("surface compares exact versions.", then="Write each as PACKAGE==VERSION.")
+    _refuse_incomparable(asked)
     args.tiers = Tier.SURFACE.value
     result = run_job(wiring.open_job(args, (Planned(cell=asked),), front.progress()))
+    if result.interrupted:
+        raise KeyboardInterrupt
+    code = exit_code(result.verdicts)
     (verdict,) = result.verdicts
     observation = verdict.observation(Tier.SURFACE)
-    if observation is None or observation.outcome is Outcome.UNTESTED:
-        raise UsageError(observation.reason if observation else "Nothing was checked.", then="Name verl and another.")
-    stored = observation.detail.get("findings", ())
+    stored = observation.detail.get("findings", ()) if observation is not None else ()
     findings = [Finding.from_json(item) for item in stored]  # type: ignore[attr-defined]
-    shown = [found for found in findings if args.all or (found.effect.is_break and found.certain)]
-    _say(front.findings_text(shown, args.format))
+    shown = [found for found in findings if args.all or found.decides]
+    if shown or args.format != "text":
+        _say(front.findings_text(shown, args.format))
     if args.format == "text":
-        _say(f"{asked.name}: {observation.outcome.value}. {len(shown)} of {len(findings)} findings shown.")
-    return 1 if any(found.effect.is_break and found.certain for found in findings) else 0
+        more = "" if args.all or len(shown) == len(findings) else "; --all shows what is guarded or not certain too"
+        _say(f"{asked.name}: {verdict.status}. {len(shown)} of {_counted(len(findings), 'finding')} shown{more}.")
+    return code
+
+
+def _refuse_incomparable(asked: Cell) -> None:
+    """Raise UsageError for a cell that does not pin verl and something that verl uses."""
+    how = "Write it like `verl-matrix surface verl==0.9.1 vllm==0.26.0`."
+    if asked.open_axes:
+        raise UsageError(
+            f"surface compares exact versions; `{asked.open_axes[0].requirement}` leaves one open.",
+            then=f"{how} `verl-matrix check` takes open ones, and checks what they resolve to.",
+        )
+    if asked.pin(Axis.VERL) is None or len(asked.pins) < 2:
+        missing = "verl is not named" if asked.pin(Axis.VERL) is None else "only verl is named"
+        raise UsageError(f"surface compares a release of verl with releases of others; {missing}.", then=how)
 
 
 def grid(args: argparse.Namespace, front: Front) -> int:
@@ -121,7 +149,10 @@ def grid(args: argparse.Namespace, front: Front) -> int:
         counted = f"{tally.reused} reused, {tally.new} new, {tally.untested} untested"
         _say(f"{tally.tier.value}: {counted}, {tally.seconds:.1f} s")
     _tell_files(files)
-    return 130 if made.run.interrupted else 0
+    if made.run.interrupted:
+        raise KeyboardInterrupt
+    _refuse_nothing(made.run)
+    return 0
 
 
 def bisect(args: argparse.Namespace, front: Front) -> int:
@@ -140,7 +171,9 @@ def bisect(args: argparse.Namespace, front: Front) -> int:
         specs = [*args.fixed, f"{axis.value}=={version}"]
         asked = parse_cell(specs, platform=wiring.platform(args), as_of=wiring.as_of(args), axes=axes)
         observation = _ask_one(job, asked, tier)
-        return Answer(grade=grade(observation.outcome, tier), evidence=observation, reason=observation.reason)
+        found = grade(observation.outcome, tier)
+        sys.stderr.write(f"{axis.value} {version}: {found} ({observation.outcome})\n")
+        return Answer(grade=found, evidence=observation, reason=observation.reason)
 
     found = search(axis, axes[axis].releases, good, bad, ask)
     evidence = found.bad.evidence
@@ -148,7 +181,8 @@ def bisect(args: argparse.Namespace, front: Front) -> int:
         _say(_json({**found.data, "evidence": evidence.question.key, "detail": dict(evidence.detail)}))
     else:
         _say(found.line)
-        _say(f"last good: {found.last_good}; asked about {len(found.asked)} of {len(axes[axis].releases)} releases")
+        between = sum(good <= version <= bad for version in axes[axis].releases)
+        _say(f"last good: {found.last_good}; asked about {len(found.asked)} of {between} releases from {good} to {bad}")
         for version, reason in found.holes.items():
             _say(f"passed over {version}: {reason}")
         for warning in found.warnings:
@@ -158,9 +192,10 @@ def bisect(args: argparse.Namespace, front: Front) -> int:
 
 def update(args: argparse.Namespace, front: Front) -> int:
     """Bring axes.toml up to date with the index and show the difference; with `--check` write nothing, 1 if any."""
+    from matrix.axes import AXES
     from matrix.update import update as bring_up
 
-    diff = bring_up(wiring.open_index(args, Home.find(args.home)), check=args.check)
+    diff = bring_up(wiring.open_index(args, Home.find(args.home)), AXES, check=args.check)
     if args.json:
         _say(_json(diff.data))
     else:
@@ -169,7 +204,8 @@ def update(args: argparse.Namespace, front: Front) -> int:
         if not diff:
             _say(f"{diff.path.name} is up to date: {sum(diff.counts.values())} releases of {len(diff.counts)} axes.")
         else:
-            _say(f"{diff.path.name}: {len(diff.changes)} changes, {'written' if diff.written else 'not written'}.")
+            written = "written" if diff.written else "not written"
+            _say(f"{diff.path.name}: {_counted(len(diff.changes), 'change')}, {written}.")
     return 1 if args.check and diff else 0
 
 
@@ -199,8 +235,24 @@ def _ask_one(job: Job, cell: Cell, tier: Tier) -> Observation:
         raise
     except MatrixError as error:
         return untested(cell, tier, error.what, job)
+    if result.interrupted:
+        raise KeyboardInterrupt
     found = result.verdicts[0].observation(tier)
     return found if found is not None else untested(cell, tier, "nothing was answered", job)
+
+
+def _refuse_nothing(result: RunResult) -> None:
+    """Raise NothingRanError where no cell was tried: that would look like a pass."""
+    if not result.ran:
+        raise NothingRanError(
+            f"Nothing ran: 0 of {_counted(result.planned, 'cell')} were tried.",
+            why="; ".join(sorted({reason for verdict in result.verdicts for reason in verdict.reasons})[:3]),
+            then="The report says why, cell by cell; run again once that is mended.",
+        )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from matrix import __version__
 from matrix.cli.parser import build_parser
-from matrix.errors import MatrixError
+from matrix.errors import MatrixError, NoSpaceError
 
 if TYPE_CHECKING:
     from matrix.cli.front import Front
@@ -19,21 +20,69 @@ BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
-    """Return the exit code of the command line `argv` (None: this process's own); `front` makes the renderers."""
-    args = build_parser(__version__).parse_args(argv)
-    from matrix.cli.commands import COMMANDS
+    """Return the exit code of the command line `argv` (None: this process's own); `front` makes the renderers.
 
+    Never raises: a fault of this program itself is told with its traceback and has an exit code of its own, so that it
+    cannot be taken for a verdict.
+    """
     try:
-        code = COMMANDS[args.command](args, front())
+        code = _answer(argv, front)
         sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon_output()
+        return BROKEN_PIPE
+    except OSError as error:
+        _abandon_output()
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return _fault()
+        return _told(NoSpaceError("The output cannot be written: no room is left.", then="Free some space."))
+    return code
+
+
+def _answer(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
+    """Return the exit code of a command line whose output can be written; raises OSError where it cannot."""
+    try:
+        args = build_parser(__version__).parse_args(argv)
+        from matrix.cli.commands import COMMANDS
+
+        return COMMANDS[args.command](args, front())
+    except SystemExit as ended:
+        # How argparse ends after --help, --version and words that it does not understand.
+        return int(ended.code or 0)
     except MatrixError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+        return _told(error)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what was finished is kept\n")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has closed it; a second error at exit would only hide that.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    return code
+    except OSError:
+        raise
+    except Exception:
+        return _fault()
+
+
+def _told(error: MatrixError) -> int:
+    """Tell the error and return its exit code; what the command had to say comes first."""
+    sys.stdout.flush()
+    sys.stderr.write(f"error: {error}\n")
+    return error.exit_code
+
+
+def _fault() -> int:
+    """Tell of a fault of this program and return its exit code."""
+    import traceback
+
+    traceback.print_exc()
+    sys.stderr.write(
+        "error: verl-matrix itself failed; this says nothing of the versions.\n"
+        "What was finished is kept. Please report it, with the lines above and the command line.\n"
+    )
+    return MatrixError.exit_code
+
+
+def _abandon_output() -> None:
+    """Send what is left of standard output nowhere: whoever read it has gone, and an error at exit would only hide why.
+
+    Does nothing where the stream is not this process's own (a test has put another one in its place).
+    """
+    if sys.stdout is sys.__stdout__ and sys.__stdout__ is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    _Parser = argparse.ArgumentParser
-    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    _Commands = argparse._SubParsersAction["Parser"]
 
 EPILOG = """\
 exit codes:
-  0 works (or degraded) as far as tried      6 a tool (uv, a python) is missing or failed
-  1 broken or conflict                       7 a file is corrupt
-  2 the command line makes no sense          8 no disk space
-  3 a data file is wrong                     9 another run holds the lock
-  4 no such package or release              10 nothing ran
-  5 the package index cannot be reached     11 a stored file is of a newer schema
+   0 works (or degraded) as far as tried      7 a file is corrupt
+   1 broken or conflict                       8 no disk space
+   2 the command line makes no sense          9 another run holds the lock
+   3 a data file is wrong                    10 nothing ran
+   4 no such package or release              11 a stored file is of a newer schema
+   5 the package index cannot be reached     70 a fault of this program, no verdict
+   6 a tool (uv, a python) failed           130 interrupted; what was finished is kept
 """
 
 
-def build_parser(version: str) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints look like every other error of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where the help is, and exit with 2."""
+        self.exit(2, f"error: {message}\nRun `{self.prog} --help` to see what there is.\n")
+
+
+def build_parser(version: str) -> Parser:
     """Return the parser of `python -m matrix` (`verl-matrix`)."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="verl-matrix",
         description="Which versions of the verl stack fit together, and what breaks where they do not.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"verl-matrix {version}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -40,13 +49,14 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: _Commands, name: str, summary: str, more: str = "") -> _Parser:
+def _command(commands: _Commands, name: str, summary: str, more: str = "") -> Parser:
     """Return a new subcommand with the options that every command shares."""
     parser = commands.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.{more}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     shared = parser.add_argument_group("shared options")
     shared.add_argument("--home", metavar="DIR", help="where observations and downloads are kept (VERL_MATRIX_HOME)")
@@ -63,7 +73,7 @@ def _command(commands: _Commands, name: str, summary: str, more: str = "") -> _P
 _MAX_AGE = "ask the resolver again when its answer is older (default: 24; an answer as of a date never ages)"
 
 
-def _target(parser: _Parser) -> None:
+def _target(parser: Parser) -> None:
     """Add the options that say what a cell is meant to run on, and as of when."""
     group = parser.add_argument_group("target")
     group.add_argument("--python", metavar="X.Y", help="CPython version (default: 3.12)")
@@ -71,7 +81,7 @@ def _target(parser: _Parser) -> None:
     group.add_argument("--exclude-newer", metavar="DATE", help="answer as of that day (YYYY-MM-DD or RFC 3339)")
 
 
-def _deviation(parser: _Parser) -> None:
+def _deviation(parser: Parser) -> None:
     """Add the options that depart from what the metadata say; the cell is marked with them."""
     group = parser.add_argument_group("deviation")
     group.add_argument(
@@ -80,19 +90,17 @@ def _deviation(parser: _Parser) -> None:
     group.add_argument("--no-deps", action="store_true", help="take the pins and nothing they ask for")
 
 
-def _tiers(parser: _Parser) -> None:
+def _tiers(parser: Parser) -> None:
     parser.add_argument("--tiers", default="resolve,surface", metavar="LIST", help="how deep (default: %(default)s)")
 
 
 def _add_run(commands: _Commands) -> None:
-    parser = _command(
-        commands, "run", "give every cell its verdict and write the report", " This is what `nox -s matrix` runs."
-    )
+    parser = _command(commands, "run", "give every cell its verdict and write the report", _RUN)
     parser.add_argument("--cells", action="append", default=[], metavar="PATTERN", help=_CELLS)
     parser.add_argument("--cells-file", metavar="FILE", help="cells from this file instead of the ones shipped")
     _tiers(parser)
     parser.add_argument("--list", action="store_true", help="print the plan and run nothing")
-    parser.add_argument("--fail-on", default="", metavar="LIST", help="exit 1 if a cell is broken,conflict,…")
+    parser.add_argument("--fail-on", default="", metavar="LIST", help=_FAIL_ON)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--out", default="reports/out", metavar="DIR", help="where the report goes (default: %(default)s)"
@@ -100,6 +108,9 @@ def _add_run(commands: _Commands) -> None:
     _target(parser)
 
 
+_RUN = """ This is what `nox -s matrix` runs.
+The exit code says whether the run came through, not what it found; --fail-on changes that."""
+_FAIL_ON = "exit 1 if a cell has one of these statuses, e.g. broken,conflict"
 _CELLS = "cells by name: globs, braces, group:NAME, !PATTERN to leave out; may be repeated"
 
 
@@ -168,8 +179,7 @@ def _add_report(commands: _Commands) -> None:
 
 
 def _positive(text: str) -> int:
-    """Return `text` as a positive integer, for argparse."""
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    """Return `text` as a whole number above 0, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number above 0")
+    return int(text)

@@ -13,6 +13,7 @@ from pathlib import Path
 from matrix.cell import Platform
 from matrix.errors import UsageError
 from matrix.home import Home
+from matrix.index.fetch import Fetcher, Limits
 from matrix.index.simple import SimpleIndex
 from matrix.job import Checker, Job, Progress
 from matrix.plan import Planned
@@ -31,9 +32,22 @@ def open_index(args: argparse.Namespace, home: Home) -> SimpleIndex:
 
 
 def _index(cache: Path, url: str | None, *, offline: bool, as_of: datetime | None) -> SimpleIndex:
+    fetcher = Fetcher(offline=offline, limits=_limits())
     if url:
-        return SimpleIndex(cache_dir=cache, url=url, offline=offline, as_of=as_of)
-    return SimpleIndex.from_environment(cache_dir=cache, offline=offline, as_of=as_of)
+        return SimpleIndex(cache_dir=cache, url=url, offline=offline, as_of=as_of, fetcher=fetcher)
+    return SimpleIndex.from_environment(cache_dir=cache, offline=offline, as_of=as_of, fetcher=fetcher)
+
+
+def _limits() -> Limits:
+    """Return how patient we are with the index: as uv is, which reads the same variable."""
+    given = os.environ.get("UV_HTTP_TIMEOUT")
+    if not given:
+        return Limits()
+    if not given.isdecimal() or int(given) < 1:
+        raise UsageError(
+            f"UV_HTTP_TIMEOUT is `{given}`, which is no number of seconds.", then="Set it to one, or unset it."
+        )
+    return Limits(connect=min(float(given), Limits().connect), read=float(given))
 
 
 def as_of(args: argparse.Namespace) -> datetime | None:
@@ -74,9 +88,15 @@ def open_checker(cache: Path, url: str | None, offline: bool, as_of: datetime | 
     return SurfaceChecker(index=_index(cache, url, offline=offline, as_of=as_of), cache_dir=cache)
 
 
-def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Progress) -> Job:
-    """Return the job over the planned cells that the options describe."""
+def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Progress, *, keeps: bool = True) -> Job:
+    """Return the job over the planned cells that the options describe.
+
+    Raises:
+        UsageError: an option is malformed, or (unless `keeps` is off) nothing can be kept under `--home`.
+    """
     home = Home.find(args.home)
+    if keeps:
+        home.prepare()
     index = open_index(args, home)
     count = workers(args)
     resolver = Resolver(index=index, cache_dir=home.cache, max_age=timedelta(hours=args.max_age), workers=count)

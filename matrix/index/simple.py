@@ -108,11 +108,20 @@ class SimpleIndex:
         as_of: datetime | None = None,
         page_max_age: float = PAGE_MAX_AGE,
         known: Iterable[str] = (),
+        fetcher: Fetcher | None = None,
     ) -> Self:
         """Return the index that UV_DEFAULT_INDEX, UV_INDEX_URL or PIP_INDEX_URL names (the first set), else PyPI."""
         variables = os.environ if environ is None else environ
         url = next((variables[name] for name in _VARIABLES if variables.get(name)), PYPI)
-        return cls(cache_dir=cache_dir, url=url, offline=offline, as_of=as_of, page_max_age=page_max_age, known=known)
+        return cls(
+            cache_dir=cache_dir,
+            url=url,
+            offline=offline,
+            as_of=as_of,
+            page_max_age=page_max_age,
+            known=known,
+            fetcher=fetcher,
+        )
 
     def project(self, name: str) -> Project:
         """Return the project; raises UnknownReleaseError with near names, IndexUnreachableError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -148,19 +149,32 @@ def test_the_title_counts_what_works_and_what_only_in_part(statuses: str, words:
     assert headline.title(replace(sample(), verdicts=verdicts)) == words
 
 
-def test_plain_progress_is_a_line_a_cell() -> None:
+def _told(total: int, *, patience_s: float = 60.0, pause_s: float = 0.0) -> str:
     lines: list[str] = []
-    heard = Lines(lines.append)
-    heard.start(Tier.RESOLVE, 2)
-    heard.done(Tier.RESOLVE, "a", Outcome.OK, reused=True)
-    heard.done(Tier.RESOLVE, "b", Outcome.CONFLICT, reused=False)
+    heard = Lines(lines.append, patience_s=patience_s)
+    heard.start(Tier.RESOLVE, total)
+    time.sleep(pause_s)
+    for number in range(total):
+        heard.done(Tier.RESOLVE, "abcd"[number], Outcome.CONFLICT if number else Outcome.OK, reused=not number)
     heard.end(Tier.RESOLVE)
-    assert "".join(lines) == (
-        "resolve: 2 cells\n"
-        "resolve 1/2  ✓ ok          a  (stored)\n"
-        "resolve 2/2  ≠ conflict    b\n"
-        "resolve: 2 of 2 cells done, 1 of them from the store\n"
+    return "".join(lines)
+
+
+def test_plain_progress_is_a_line_a_cell() -> None:
+    assert _told(4) == (
+        "resolve: 4 cells\n"
+        "resolve 1/4  ✓ ok          a  (stored)\n"
+        "resolve 2/4  ≠ conflict    b\n"
+        "resolve 3/4  ≠ conflict    c\n"
+        "resolve 4/4  ≠ conflict    d\n"
+        "resolve: 4 of 4 cells done, 1 of them from the store\n"
     )
+
+
+@pytest.mark.parametrize(("total", "words"), [(1, "1 cell"), (3, "3 cells")])
+def test_a_few_cells_are_told_of_only_once_they_take_long(total: int, words: str) -> None:
+    assert _told(total) == ""
+    assert _told(total, patience_s=0.01, pause_s=0.1) == f"resolve: {words}, still at it …\n"
 
 
 def test_plain_progress_over_a_lattice_is_some_twenty_lines() -> None:
@@ -182,21 +196,50 @@ class Terminal(io.StringIO):
 def test_bars_on_a_terminal_and_lines_elsewhere() -> None:
     assert isinstance(progress_for(Terminal()), Bars)
     stream = io.StringIO()
-    progress_for(stream).start(Tier.RESOLVE, 3)
-    assert stream.getvalue() == "resolve: 3 cells\n"
+    progress_for(stream).start(Tier.RESOLVE, 4)
+    assert stream.getvalue() == "resolve: 4 cells\n"
 
 
 def test_bars_end_where_the_tier_ends() -> None:
     stream = Terminal()
     bars = Bars(stream)
     bars.done(Tier.RESOLVE, "before the start", Outcome.OK, reused=False)
-    bars.start(Tier.RESOLVE, 2)
+    bars.start(Tier.RESOLVE, 4)
     bars.done(Tier.RESOLVE, "[red]a", Outcome.OK, reused=True)
     bars.done(Tier.RESOLVE, "b", Outcome.OK, reused=False)
     bars.end(Tier.RESOLVE)
     bars.end(Tier.RESOLVE)
-    assert "2/2" in stream.getvalue()
+    assert "2/4" in stream.getvalue()
     assert "1 from the store" in stream.getvalue()
+
+
+def test_the_bar_of_a_few_cells_goes_away() -> None:
+    stream = Terminal()
+    bars = Bars(stream)
+    bars.start(Tier.RESOLVE, 1)
+    bars.done(Tier.RESOLVE, "a", Outcome.OK, reused=False)
+    bars.end(Tier.RESOLVE)
+    assert stream.getvalue().endswith("\x1b[2K")
+
+
+@pytest.mark.parametrize(
+    ("resolve", "surface", "words"),
+    [
+        (Outcome.OK, Outcome.OK, "Nothing that verl uses of the others is missing"),
+        (Outcome.OK, None, "Whether the code fits was not checked."),
+        (Outcome.OK, Outcome.DEGRADED, "The code fits but for what is listed below."),
+        (Outcome.OK, Outcome.BROKEN, "an ordinary run stops at what is listed below."),
+        (Outcome.CONFLICT, None, "contradict each other."),
+        (Outcome.CONFLICT, Outcome.DEGRADED, "contradict each other. The code fits but for"),
+        (Outcome.BACKTRACKED, None, "pin it to see why."),
+        (Outcome.UNAVAILABLE, None, "a wheel for this platform, does not exist."),
+        (None, None, "No answer; the reasons are below."),
+    ],
+)
+def test_what_follows_is_said_second(resolve: Outcome | None, surface: Outcome | None, words: str) -> None:
+    first, second, *_ = verdict_text(seen(PAIR, resolve, surface)).splitlines()
+    assert first.startswith(PAIR.name)
+    assert words in second
 
 
 def test_no_finding_is_said_too() -> None:
