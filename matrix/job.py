@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from matrix import __version__
 from matrix.cell import Axis, Cell
+from matrix.errors import MatrixError
 from matrix.observe import Observation, Question
 from matrix.plan import Planned
 from matrix.store import Store
@@ -157,6 +158,7 @@ class RunResult:
         notes: what a reader should know of the run as a whole.
         plan: what is known of why a cell is planned, by the cell's name.
         expected: cells that were known to be bad, and how.
+        failures: what kept cells from an answer without any fault of theirs (index, tool, file), each once.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -167,6 +169,7 @@ class RunResult:
     notes: tuple[str, ...] = ()
     plan: Mapping[str, Planned] = field(default_factory=dict)
     expected: Mapping[str, Status] = field(default_factory=dict)
+    failures: tuple[MatrixError, ...] = ()
 
     @property
     def planned(self) -> int:

@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from matrix.asking import FATAL, Asking, Refusal, untested
 from matrix.cell import Axis, Cell
-from matrix.errors import MatrixError, NothingRanError
+from matrix.errors import CorruptFileError, IndexUnreachableError, MatrixError, NothingRanError, ToolError
 from matrix.job import Job, RunResult, Tally, Versions, tools_of
 from matrix.observe import Observation
 from matrix.store import Store
@@ -71,6 +71,7 @@ def run(job: Job) -> RunResult:
         notes=_notes(job.store),
         plan=job.plan,
         expected=job.expected,
+        failures=_failures(ledger),
     )
 
 
@@ -230,6 +231,15 @@ def _evidence(job: Job, ledger: Ledger, cell: Cell) -> Iterator[Observation]:
             continue
         refusal = ledger.refusals.get(tier, {}).get(cell.name)
         yield untested(cell, tier, refusal.line if refusal else INTERRUPTED, job)
+
+
+_FAULTLESS = (IndexUnreachableError, ToolError, CorruptFileError)
+
+
+def _failures(ledger: Ledger) -> tuple[MatrixError, ...]:
+    """Return what kept cells from an answer without any fault of theirs, each message once."""
+    refusals = [refusal for by_cell in ledger.refusals.values() for refusal in by_cell.values()]
+    return tuple(refusal.raised() for refusal in dict.fromkeys(refusals) if issubclass(refusal.error, _FAULTLESS))
 
 
 def _notes(store: Store) -> tuple[str, ...]:

@@ -205,7 +205,9 @@ def _weigh(observation: Observation) -> _Weighed:
         outcome = Outcome.OK
     elif not any(item["effect"] == Effect.BREAKS_IMPORT or item.get("default_path") for item in counted):
         outcome = Outcome.DEGRADED
-    hurt = {str(item["feature"]) for item in counted if item.get("feature") and item["effect"] in _HURTS}
+    # An import that breaks without breaking an ordinary run is that of a feature's own code.
+    hurts = (*_HURTS, Effect.BREAKS_IMPORT) if outcome is Outcome.DEGRADED else _HURTS
+    hurt = {str(item["feature"]) for item in counted if item.get("feature") and item["effect"] in hurts}
     return _Weighed(observation=observation, outcome=outcome, features=frozenset(hurt))
 
 

@@ -116,16 +116,16 @@ def verdict_text(verdict: Verdict) -> str:
 def consequence(verdict: Verdict) -> str:
     """Return what follows from a verdict for somebody who wants to use the set, as a sentence or two."""
     fits = _FITS[verdict.works]
+    if verdict.features and verdict.status is Status.DEGRADED:
+        fits = f"Usable where none of these is used: {', '.join(verdict.features)}."
     match verdict.status:
         case Status.WORKS if verdict.works is Outcome.UNTESTED:
             return "May be installed. Whether the code fits was not checked."
-        case Status.WORKS | Status.BROKEN:
-            return fits
-        case Status.DEGRADED:
-            return f"Usable where none of these is used: {', '.join(verdict.features)}." if verdict.features else fits
+        case Status.WORKS | Status.DEGRADED | Status.BROKEN:
+            unsure = verdict.resolvable is Outcome.UNTESTED
+            return f"{fits} Whether the set may be installed is not known." if unsure else fits
         case Status.CONFLICT:
-            also = "" if verdict.works is Outcome.UNTESTED else f" {fits}"
-            return _FORBIDDEN.get(verdict.resolvable, _FORBIDDEN[Outcome.CONFLICT]) + also
+            return f"{_FORBIDDEN.get(verdict.resolvable, _FORBIDDEN[Outcome.CONFLICT])} {fits}".rstrip()
         case Status.UNTESTED:
             return "No answer; the reasons are below."
         case _:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from matrix.cell import Axis, Cell
 from matrix.cli import wiring
 from matrix.cli.front import Front
-from matrix.errors import MatrixError, NothingRanError, UsageError
+from matrix.errors import CorruptFileError, NothingRanError, UnknownReleaseError, UsageError
 from matrix.home import Home
 from matrix.job import Job, RunResult
 from matrix.observe import Observation
@@ -42,6 +42,7 @@ def run(args: argparse.Namespace, front: Front) -> int:
     if result.interrupted:
         raise KeyboardInterrupt
     _refuse_nothing(result)
+    _refuse_failures(result)
     return 1 if any(verdict.status in fail_on for verdict in result.verdicts) else 0
 
 
@@ -83,9 +84,11 @@ def check(args: argparse.Namespace, front: Front) -> int:
         raise KeyboardInterrupt
     if args.json:
         _say(_json(front.run_json(result)))
-        return exit_code(result.verdicts)
     code = exit_code(result.verdicts)
-    _say(front.verdict_text(verdict, result))
+    if not args.json:
+        _say(front.verdict_text(verdict, result))
+    if code == 0:
+        _refuse_failures(result)
     return code
 
 
@@ -152,6 +155,7 @@ def grid(args: argparse.Namespace, front: Front) -> int:
     if made.run.interrupted:
         raise KeyboardInterrupt
     _refuse_nothing(made.run)
+    _refuse_failures(made.run)
     return 0
 
 
@@ -225,15 +229,13 @@ def _statuses(text: str) -> frozenset[Status]:
 
 
 def _ask_one(job: Job, cell: Cell, tier: Tier) -> Observation:
-    """Return the answer for one cell at one tier, stored or new; one that cannot be had is `untested`."""
-    from matrix.asking import FATAL, untested
+    """Return the answer for one cell at one tier, stored or new; `untested` where the release itself is to blame."""
+    from matrix.asking import untested
     from matrix.run import run as run_job
 
     try:
         result = run_job(replace(job, cells=(cell,), from_lock=False))
-    except FATAL:
-        raise
-    except MatrixError as error:
+    except (UnknownReleaseError, CorruptFileError) as error:
         return untested(cell, tier, error.what, job)
     if result.interrupted:
         raise KeyboardInterrupt
@@ -249,6 +251,12 @@ def _refuse_nothing(result: RunResult) -> None:
             why="; ".join(sorted({reason for verdict in result.verdicts for reason in verdict.reasons})[:3]),
             then="The report says why, cell by cell; run again once that is mended.",
         )
+
+
+def _refuse_failures(result: RunResult) -> None:
+    """Raise the first of the failures that kept a question from its answer: what was printed is not the whole."""
+    for failure in result.failures[:1]:
+        raise failure
 
 
 def _counted(count: int, noun: str) -> str:

@@ -146,6 +146,14 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
         """Keep quiet."""
 
+    def do_HEAD(self) -> None:
+        """Answer as GET does but for the body; uv asks so whether ranges are served."""
+        body = self.site.files.get(self.path)
+        self.send_response(404 if body is None else 200)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+
     def do_GET(self) -> None:
         self.site.asked.append((self.path, dict(self.headers)))
         fault = self.site.fault(self.path)

@@ -233,6 +233,7 @@ def test_the_bar_of_a_few_cells_goes_away() -> None:
         (Outcome.CONFLICT, Outcome.DEGRADED, "contradict each other. The code fits but for"),
         (Outcome.BACKTRACKED, None, "pin it to see why."),
         (Outcome.UNAVAILABLE, None, "a wheel for this platform, does not exist."),
+        (None, Outcome.OK, "without running it. Whether the set may be installed is not known."),
         (None, None, "No answer; the reasons are below."),
     ],
 )
