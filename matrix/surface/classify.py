@@ -14,7 +14,8 @@ from matrix.finding import Effect, Finding, Kind, Site
 from matrix.surface.answer import Presence, Ref
 from matrix.surface.entrypoints import EntryPoint
 from matrix.surface.execution.reach import Reach, is_absence
-from matrix.surface.execution.run import Draft, Run
+from matrix.surface.execution.run import Run
+from matrix.surface.execution.state import Draft
 from matrix.surface.execution.target import Target
 from matrix.surface.wording import message
 

@@ -9,7 +9,8 @@ from matrix.surface.execution import engine
 from matrix.surface.execution.imports import from_answer
 from matrix.surface.execution.known import known_call
 from matrix.surface.execution.questions import Shape
-from matrix.surface.execution.run import MAX_DEPTH, Raised, Returned, Run
+from matrix.surface.execution.run import MAX_DEPTH, Run
+from matrix.surface.execution.state import Raised, Returned
 from matrix.surface.execution.values import (
     UNKNOWN,
     BuiltinValue,

@@ -6,7 +6,8 @@ import ast
 
 from matrix.finding import Kind
 from matrix.surface.answer import Presence
-from matrix.surface.execution.run import Guard, Run
+from matrix.surface.execution.run import Run
+from matrix.surface.execution.state import Guard
 from matrix.surface.execution.syntax import Condition, makes_flags
 from matrix.surface.execution.values import UNKNOWN, DictValue, FunctionValue, ModuleValue, RefValue, Value
 

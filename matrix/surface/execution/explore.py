@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from matrix.surface.entrypoints import Profile
+from matrix.surface.execution.definitions import parameters
 from matrix.surface.execution.expressions import EVALUATORS
 from matrix.surface.execution.questions import Questions
 from matrix.surface.execution.run import Run, all_functions
-from matrix.surface.execution.statements import EXECUTORS, parameters
+from matrix.surface.execution.statements import EXECUTORS
 from matrix.surface.execution.values import ClassValue, FunctionValue
 from matrix.surface.subject import Subject
 

@@ -9,7 +9,8 @@ from typing import Final
 from matrix.finding import Kind
 from matrix.surface.answer import Presence
 from matrix.surface.execution.questions import OPERATORS
-from matrix.surface.execution.run import Flow, Guard, Jump, Raised, Returned, Run, version_mark
+from matrix.surface.execution.run import Run
+from matrix.surface.execution.state import Flow, Guard, Jump, Raised, Returned, version_mark
 from matrix.surface.execution.syntax import Condition
 from matrix.surface.execution.values import (
     STRUCTURED,

@@ -6,7 +6,8 @@ import ast
 
 from matrix.finding import Kind
 from matrix.surface.answer import Answer, Presence
-from matrix.surface.execution.run import Flow, ModuleState, Raised, Run, catches
+from matrix.surface.execution.run import Run
+from matrix.surface.execution.state import Flow, ModuleState, Raised, catches
 from matrix.surface.execution.values import (
     UNKNOWN,
     ClassValue,

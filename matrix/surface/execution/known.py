@@ -14,7 +14,8 @@ from matrix.surface.execution import engine
 from matrix.surface.execution.assignment import set_attribute
 from matrix.surface.execution.gates import presence_truth
 from matrix.surface.execution.imports import dotted_target, from_answer, import_module, own_attribute
-from matrix.surface.execution.run import Raised, Run
+from matrix.surface.execution.run import Run
+from matrix.surface.execution.state import Raised
 from matrix.surface.execution.syntax import dotted_text
 from matrix.surface.execution.values import (
     STRUCTURED,

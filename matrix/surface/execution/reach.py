@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from matrix.finding import Kind
 from matrix.surface.entrypoints import EntryPoint
-from matrix.surface.execution.run import Draft, Run, catches
+from matrix.surface.execution.run import Run
+from matrix.surface.execution.state import Draft, catches
 from matrix.surface.execution.values import FunctionValue
 
 

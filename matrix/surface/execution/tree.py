@@ -49,13 +49,14 @@ class AnswerTree(Generic[T]):
         node = self._root
         for (question, answer), (following, _) in pairwise(log):
             if node.question != question:
-                # Not a function of the answers after all: better not remembered than wrong.
-                return
+                break
             step = node.after.get(_token(answer))
             if not isinstance(step, _Node):
                 step = node.after[_token(answer)] = _Node(following)
             node = step
-        node.after[_token(log[-1][1])] = result
+        # Else it was not a function of the answers after all: better not remembered than wrong.
+        if node.question == log[-1][0]:
+            node.after[_token(log[-1][1])] = result
 
 
 def _token(answer: object) -> object:

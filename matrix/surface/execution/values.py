@@ -15,7 +15,7 @@ from packaging.version import Version
 from matrix.surface.answer import Ref
 
 if TYPE_CHECKING:
-    from matrix.surface.execution.run import Guard, ModuleState
+    from matrix.surface.execution.state import Guard, ModuleState
 
 Value = object
 """Any of the classes below, a Python constant, or a tuple of values."""
