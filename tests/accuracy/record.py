@@ -192,7 +192,7 @@ def write_records(path: Path, rows: Sequence[Record]) -> None:
     part.replace(path)
 
 
-def record(pair: Pair, plan: Plan, uv: str, python: Path, work: Path, target: Path) -> str:
+def record(pair: Pair, plan: Plan, *, uv: str, python: Path, work: Path, target: Path, with_uses: bool) -> str:
     """Builds, imports, writes and removes one pair; returns a line that says what came out."""
     with tempfile.TemporaryDirectory(dir=work, prefix="pair-") as name:
         folder = Path(name)
@@ -202,13 +202,14 @@ def record(pair: Pair, plan: Plan, uv: str, python: Path, work: Path, target: Pa
         (about,) = inside(interpreter, folder, "about", timeout_s=60)
         shared = {"schema": SCHEMA, "pair": pair.name, "deviation": pair.deviation, **about}
         imports = import_records(plan, interpreter, folder)
-        uses = inside(interpreter, folder, "uses", timeout_s=TREE_S)
+        uses = inside(interpreter, folder, "uses", timeout_s=TREE_S) if with_uses else []
     lines = [line for line in frozen.splitlines() if "==" in line]
     (target / "frozen").mkdir(parents=True, exist_ok=True)
     (target / "frozen" / f"{pair.name}.txt").write_text("\n".join(lines) + "\n")
-    write_records(target / "uses" / f"{pair.name}.jsonl", [shared | row for row in uses])
+    if with_uses:
+        write_records(target / "uses" / f"{pair.name}.jsonl", [shared | row for row in uses])
     write_records(target / "imports" / f"{pair.name}.jsonl", [shared | row for row in imports])
-    return f"{pair.name}: {summary(imports)}; uses {summary(uses)}"
+    return f"{pair.name}: {summary(imports)}; uses {summary(uses) or 'not run'}"
 
 
 def summary(rows: Sequence[Record]) -> str:
@@ -229,6 +230,7 @@ def arguments() -> argparse.Namespace:
     add(
         "--work", type=Path, default=Path(tempfile.gettempdir()), help="where an environment lives while in use (10 GB)"
     )
+    add("--skip-uses", action="store_true", help="record the imports only, which is half of the time")
     return parser.parse_args()
 
 
@@ -258,7 +260,16 @@ def main() -> int:
     failed = 0
     for pair in chosen:
         try:
-            say(record(pair, plan, options.uv, options.python, options.work, target))
+            done = record(
+                pair,
+                plan,
+                uv=options.uv,
+                python=options.python,
+                work=options.work,
+                target=target,
+                with_uses=not options.skip_uses,
+            )
+            say(done)
         except RecordingError as error:
             failed += 1
             say(f"{pair.name}: {error}", error=True)

@@ -40,9 +40,10 @@ def table(folder: Path, pairs: Sequence[str]) -> str:
     """One row a pair."""
     lines = ["| " + " | ".join(HEAD + USES) + " |", "|---" * len(HEAD + USES) + "|"]
     for pair in pairs:
-        imports, uses = read(folder / "imports" / f"{pair}.jsonl"), read(folder / "uses" / f"{pair}.jsonl")
+        imports, statements = read(folder / "imports" / f"{pair}.jsonl"), folder / "uses" / f"{pair}.jsonl"
+        uses = counts(read(statements)) if statements.exists() else ["not run"] * len(USES)
         name = f"{pair} ({imports[0]['deviation']})" if imports[0]["deviation"] else pair
-        cells = [name, *counts(row for row in imports if row["listed"]), *counts(imports), *counts(uses)]
+        cells = [name, *counts(row for row in imports if row["listed"]), *counts(imports), *uses]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
