@@ -13,7 +13,9 @@ REASON_CHARS = 400
 def heatmap(grid: Grid) -> str:
     """Return the page; a reason that many cells share is in it once."""
     at = {(row.x, row.y): row for row in grid.rows}
-    ordered = [at[x, y] for x in grid.xs for y in grid.ys if (x, y) in at]
+    # Newest first: what people ask about then stands in the corner where the page opens.
+    xs, ys = grid.xs[::-1], grid.ys[::-1]
+    ordered = [at[x, y] for x in xs for y in ys if (x, y) in at]
     numbers = {(row.x, row.y): number for number, row in enumerate(ordered)}
     texts = _Texts()
     cells = [_cell(row, texts) for row in ordered]
@@ -23,10 +25,10 @@ def heatmap(grid: Grid) -> str:
         .render(
             x=grid.x.value,
             y=grid.y.value,
-            ys=[str(version) for version in grid.ys],
+            ys=[str(version) for version in ys],
             rows=[
-                {"x": str(x), "cells": [_shown(at[x, y], numbers[x, y]) if (x, y) in at else None for y in grid.ys]}
-                for x in grid.xs
+                {"x": str(x), "cells": [_shown(at[x, y], numbers[x, y]) if (x, y) in at else None for y in ys]}
+                for x in xs
             ],
             cells=cells,
             data={

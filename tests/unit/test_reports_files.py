@@ -359,10 +359,11 @@ def test_the_heat_map_of_a_thousand_cells_is_small_and_has_each_cell_once(tmp_pa
     assert len(cells) == 1088
     # One stop for the tab key; the arrow keys do the rest.
     assert [attrs["tabindex"] for attrs in cells].count("0") == 1
-    assert cells[0]["aria-label"] == "verl 0.0.0, vllm 0.0.0: conflict; resolves conflict, works ok"
+    # Newest first, both ways: the oldest pair is the last cell.
+    assert cells[-1]["aria-label"] == "verl 0.0.0, vllm 0.0.0: conflict; resolves conflict, works ok"
     data = json.loads(parsed.script[: parsed.script.index("(() =>")])
-    first = data["cells"][0]
-    assert data["texts"][first[5]].startswith("vllm 0.0.0 requires")
+    last = data["cells"][-1]
+    assert data["texts"][last[5]].startswith("vllm 0.0.0 requires")
     assert len(list(csv.DictReader(io.StringIO(files.csv.read_text())))) == 1088
 
 
