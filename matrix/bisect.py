@@ -181,7 +181,11 @@ def bisect(
 def _between(axis: Axis, releases: Sequence[Version], good: Version, bad: Version) -> list[Version]:
     for end in (good, bad):
         if end not in releases:
-            raise UnknownReleaseError(f"{axis.value}=={end}", near=near_versions(end, releases))
+            raise UnknownReleaseError(
+                f"{axis.value}=={end}",
+                near=near_versions(end, releases),
+                then="Name one that axes.toml records; `verl-matrix update` looks for new releases.",
+            )
     if not good < bad:
         raise UsageError(
             f"The good release must be older than the bad one; {good} is not older than {bad}.",

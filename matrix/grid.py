@@ -162,7 +162,16 @@ def chosen(axis: Axis, versions: Sequence[Version], pattern: str | None) -> tupl
         return tuple(versions)
     names = {f"{axis.short}{version}": version for version in versions}
     also = {name: str(version) for name, version in names.items()}
-    return tuple(names[name] for name in select(dict.fromkeys(names, ()), parse_patterns([pattern]), also=also))
+    patterns = parse_patterns([pattern])
+    try:
+        found = select(dict.fromkeys(names, ()), patterns, also=also)
+    except UsageError as error:
+        raise UsageError(
+            f"`{pattern}` matches no release of {axis.value}.",
+            why=f"They go from {min(versions)} to {max(versions)}." if versions else "",
+            then="Write it like '0.{8,9}*', in quotes.",
+        ) from error
+    return tuple(names[name] for name in found)
 
 
 def run_grid(x: Axis, y: Axis, job: Job) -> Grid:

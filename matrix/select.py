@@ -122,7 +122,7 @@ def _matches_nothing(pattern: Pattern, cells: Mapping[str, Sequence[str]]) -> Us
         why = f"Did you mean group:{near[0]}?" if near else f"Groups are: {', '.join(groups) or 'none'}."
     else:
         near = _near_cells(pattern.globs, cells)
-        why = f"Closest: {', '.join(near)}." if near else ""
+        why = f"Closest: {', '.join(near)}." if near else f"Groups are: {', '.join(groups) or 'none'}."
     return UsageError(f"`{pattern.text}` matches no cell.", why=why, then="`--list` prints the cells and their groups.")
 
 

@@ -70,7 +70,8 @@ def parse_deviation(overrides: Sequence[str], *, no_deps: bool = False) -> Devia
     try:
         return Deviation(overrides=tuple(overrides), no_deps=no_deps, reason="asked on the command line")
     except (InvalidRequirement, InvalidVersion, ValueError) as error:
-        raise UsageError(f"--override: {error}.", then="Write it like --override 'numpy<2'.") from error
+        what = str(error).partition("\n")[0]
+        raise UsageError(f"--override: {what}.", then="Write it like --override 'numpy<2'.") from error
 
 
 def parse_version(axis: Axis, text: str, axes: Axes | None = None) -> Version:

@@ -35,8 +35,9 @@ def run(args: argparse.Namespace, front: Front) -> int:
         _say(_json(plan.data) if args.json else front.plan_table(plan))
         return 0
     fail_on = _statuses(args.fail_on)
+    out = _out(args)
     result = run_job(wiring.open_job(args, plan.planned, front.progress()))
-    files = front.write_report(result, Path(args.out))
+    files = front.write_report(result, out)
     _say(_json(front.run_json(result)) if args.json else front.run_table(result))
     _tell_files(files)
     if result.interrupted:
@@ -112,7 +113,7 @@ def surface(args: argparse.Namespace, front: Front) -> int:
     stored = observation.detail.get("findings", ()) if observation is not None else ()
     findings = [Finding.from_json(item) for item in stored]  # type: ignore[attr-defined]
     shown = [found for found in findings if args.all or found.decides]
-    if shown or args.format != "text":
+    if shown or args.format in ("json", "markdown"):
         _say(front.findings_text(shown, args.format))
     if args.format == "text":
         more = "" if args.all or len(shown) == len(findings) else "; --all shows what is guarded or not certain too"
@@ -143,8 +144,9 @@ def grid(args: argparse.Namespace, front: Front) -> int:
     xs = chosen(x, axes[x].releases, args.x_only)
     ys = chosen(y, axes[y].releases, args.y_only)
     asked = pairs(x, y, xs, ys, platform=wiring.platform(args), as_of=wiring.as_of(args))
+    out = _out(args)
     made = run_grid(x, y, wiring.open_job(args, [Planned(cell=cell) for cell in asked], front.progress()))
-    files = front.write_grid(made, Path(args.out))
+    files = front.write_grid(made, out)
     counts = {status: sum(row.status is status for row in made.rows) for status in Status}
     told = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
     _say(f"{x.value} x {y.value}: {len(made.rows)} of {len(asked)} pairs judged: {told}.")
@@ -162,7 +164,7 @@ def grid(args: argparse.Namespace, front: Front) -> int:
 def bisect(args: argparse.Namespace, front: Front) -> int:
     """Name the first release of an axis that is bad, and why; 0 when it was found, 1 when only a range was."""
     from matrix.axes import axis_named, load_axes
-    from matrix.bisect import Answer, grade
+    from matrix.bisect import Answer, Grade, grade
     from matrix.bisect import bisect as search
     from matrix.spec import parse_cell, parse_version
 
@@ -176,7 +178,8 @@ def bisect(args: argparse.Namespace, front: Front) -> int:
         asked = parse_cell(specs, platform=wiring.platform(args), as_of=wiring.as_of(args), axes=axes)
         observation = _ask_one(job, asked, tier)
         found = grade(observation.outcome, tier)
-        sys.stderr.write(f"{axis.value} {version}: {found} ({observation.outcome})\n")
+        judged = "passed over" if found is Grade.HOLE else found.value
+        sys.stderr.write(f"{axis.value} {version}: {judged} ({observation.outcome})\n")
         return Answer(grade=found, evidence=observation, reason=observation.reason)
 
     found = search(axis, axes[axis].releases, good, bad, ask)
@@ -218,6 +221,17 @@ def _plan(args: argparse.Namespace) -> Plan:
 
     paths = (Path(args.cells_file),) if args.cells_file else (CELLS,)
     return plan(load_cells(paths), selectors=args.cells, platform=wiring.platform(args), as_of=wiring.as_of(args))
+
+
+def _out(args: argparse.Namespace) -> Path:
+    """Return the folder of `--out`, made before a run that may take long; raises UsageError where that cannot be."""
+    out = Path(args.out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"Nothing can be written to {out}: {why}.", then="Give another folder with --out.") from error
+    return out
 
 
 def _statuses(text: str) -> frozenset[Status]:

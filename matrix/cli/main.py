@@ -42,7 +42,10 @@ def main(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
 def _answer(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
     """Return the exit code of a command line whose output can be written; raises OSError where it cannot."""
     try:
-        args = build_parser(__version__).parse_args(argv)
+        args, unknown = build_parser(__version__).parse_known_args(argv)
+        if unknown:
+            # Said by the command's own parser, so that the help it names is that of the command.
+            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         from matrix.cli.commands import COMMANDS
 
         return COMMANDS[args.command](args, front())

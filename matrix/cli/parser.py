@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -20,11 +21,20 @@ exit codes:
 """
 
 
+COMMANDS = ("run", "check", "surface", "grid", "bisect", "update", "report")
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose complaints look like every other error of this program."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where the help is, and exit with 2."""
+        match = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if match is not None:
+            import difflib
+
+            near = difflib.get_close_matches(match[1], COMMANDS, n=1)
+            message = f"there is no command `{match[1]}`" + (f"; did you mean `{near[0]}`?" if near else "")
         self.exit(2, f"error: {message}\nRun `{self.prog} --help` to see what there is.\n")
 
 
@@ -49,8 +59,8 @@ def build_parser(version: str) -> Parser:
     return parser
 
 
-def _command(commands: _Commands, name: str, summary: str, more: str = "") -> Parser:
-    """Return a new subcommand with the options that every command shares."""
+def _command(commands: _Commands, name: str, summary: str, more: str = "", *, asks: bool = True) -> Parser:
+    """Return a new subcommand; one that `asks` has the options of how answers are had."""
     parser = commands.add_parser(
         name,
         help=summary,
@@ -60,14 +70,20 @@ def _command(commands: _Commands, name: str, summary: str, more: str = "") -> Pa
     )
     shared = parser.add_argument_group("shared options")
     shared.add_argument("--home", metavar="DIR", help="where observations and downloads are kept (VERL_MATRIX_HOME)")
-    shared.add_argument("--index-url", metavar="URL", help="package index (default: UV_DEFAULT_INDEX, else PyPI)")
-    shared.add_argument("--offline", action="store_true", help="use only what is already cached")
-    shared.add_argument(
-        "--workers", type=_positive, metavar="N", help="parallel workers (default: the cores there are)"
-    )
-    shared.add_argument("--max-age", type=_positive, default=24, metavar="HOURS", help=_MAX_AGE)
-    shared.add_argument("--again", action="store_true", help="ask again what was already answered")
+    parser.set_defaults(parser=parser, index_url=None, offline=False, workers=None, max_age=24, again=False)
+    if asks:
+        _add_index(shared)
+        shared.add_argument(
+            "--workers", type=_positive, metavar="N", help="parallel workers (default: the cores there are)"
+        )
+        shared.add_argument("--max-age", type=_positive, metavar="HOURS", help=_MAX_AGE)
+        shared.add_argument("--again", action="store_true", help="ask again what was already answered")
     return parser
+
+
+def _add_index(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--index-url", metavar="URL", help="package index (default: UV_DEFAULT_INDEX, else PyPI)")
+    group.add_argument("--offline", action="store_true", help="use only what is already cached")
 
 
 _MAX_AGE = "ask the resolver again when its answer is older (default: 24; an answer as of a date never ages)"
@@ -161,7 +177,8 @@ _WITH = "a version that stays as it is, PACKAGE==VERSION; may be repeated"
 
 
 def _add_update(commands: _Commands) -> None:
-    parser = _command(commands, "update", "look for new releases of each axis and rewrite matrix/axes.toml")
+    parser = _command(commands, "update", "look for new releases of each axis and rewrite axes.toml", asks=False)
+    _add_index(parser.add_argument_group("index"))
     parser.add_argument(
         "--check", action="store_true", help="show the difference, write nothing; exit 1 if there is one"
     )
@@ -169,7 +186,7 @@ def _add_update(commands: _Commands) -> None:
 
 
 def _add_report(commands: _Commands) -> None:
-    parser = _command(commands, "report", "build the report again from what is stored; asks nothing")
+    parser = _command(commands, "report", "build the report again from what is stored; asks nothing", asks=False)
     parser.add_argument("--cells", action="append", default=[], metavar="PATTERN", help=_CELLS)
     parser.add_argument("--cells-file", metavar="FILE", help="cells from this file instead of the ones shipped")
     parser.add_argument(

@@ -131,7 +131,7 @@ class SimpleIndex:
                 self._projects[project] = self._read_project(project)
             found = self._projects[project]
         if isinstance(found, UnknownReleaseError):
-            raise UnknownReleaseError(name, near=found.near)
+            raise UnknownReleaseError(name, near=found.near, then=found.then)
         return found
 
     def require_release(self, project: str, version: Version) -> Release:
@@ -179,7 +179,10 @@ class SimpleIndex:
         url = f"{self.url}/{project}/"
         page = self._page(url)
         if page is None:
-            return UnknownReleaseError(project, near=near_names(project, self._known))
+            near = near_names(project, (name for name in self._known if name != project))
+            return UnknownReleaseError(
+                project, near=near, then=f"{shown(url)} is not there; --index-url names another."
+            )
         try:
             found = files(project, url, page.content_type, page.body)
         except NotAPageError as error:

@@ -50,7 +50,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["verl0.9.1-vllm0.25*"], "Closest: verl0.9.1-vllm0.24.0, verl0.9.1-vllm0.26.0"),
     (["verl0.9.1-vllm0.26.0-tf5*"], "Closest: verl0.9.1-vllm0.26.0, verl0.9.1-vllm0.26.0-nodeps."),
     (["erl0.9.1-vllm0.24.0"], "Closest: verl0.9.1-vllm0.24.0"),
-    (["zzz"], "`zzz` matches no cell.\n`--list`"),
+    (["zzz"], "`zzz` matches no cell.\nGroups are: ci, guide, neighbour, released-pair.\n`--list`"),
     (["group:ci", "zzz"], "`zzz` matches no cell."),
     (["!zzz"], "`!zzz` matches no cell."),
     (["VERL*"], "`VERL*` matches no cell."),
