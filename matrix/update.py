@@ -241,4 +241,5 @@ def _replace(path: Path, text: str) -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             what = f"{path} cannot be written: the disk is full."
             raise NoSpaceError(what, then="Free some space; the old file is kept.") from error
-        raise DataError(path, "", f"cannot be written: {error}", then="Check the permissions of its folder.") from error
+        then = "Check the permissions of its folder; an installed copy is brought up to date by upgrading verl-matrix."
+        raise DataError(path, "", f"cannot be written: {error}", then=then) from error
