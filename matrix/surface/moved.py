@@ -15,6 +15,8 @@ _BATCH = 48
 # Bytes of source; four batches of vLLM's modules. A name that went further is reported as not found.
 _BUDGET = 3_000_000
 _ALIKE = 0.6
+# A name that shares less than half of its words is another thing, unless it is nearly spelled the same.
+_ALIKE_LETTERS = 0.8
 # How much a step in the tree of packages costs, and how much worse than the best a candidate may be.
 _STEP = 0.12
 _WORSE = 0.25
@@ -36,7 +38,8 @@ class Moves:
             self._known[dotted] = () if package is None else tuple(self._search(package, dotted))[:_SHOWN]
         return self._known[dotted]
 
-    def _search(self, package: Package, dotted: str) -> Iterator[str]:
+    def _search(self, package: Package, member: str) -> Iterator[str]:
+        dotted = _owner(member)
         home, _, name = dotted.rpartition(".")
         if not home or self._is_there(package, dotted):
             return
@@ -116,9 +119,17 @@ def _likeness(wanted: str, other: str, common: set[str]) -> float:
     if wanted == other:
         return 1.0
     ours, theirs = _words(wanted), _words(other)
-    if ours & theirs:
+    if len(ours & theirs) * 2 > len(ours):
         return 0.7 + 0.2 * len(ours & theirs) / len(ours | (theirs - common))
-    return difflib.SequenceMatcher(None, wanted, other).ratio()
+    ratio = difflib.SequenceMatcher(None, wanted, other).ratio()
+    return ratio if ratio >= _ALIKE_LETTERS else 0.0
+
+
+def _owner(dotted: str) -> str:
+    """Return the class of a class's member, else `dotted` itself: a member goes where its class goes."""
+    parts = dotted.split(".")
+    at = next((at for at, part in enumerate(parts) if part[:1].isupper()), len(parts) - 1)
+    return ".".join(parts[: at + 1])
 
 
 def _words(name: str) -> set[str]:

@@ -29,6 +29,12 @@ TREE = {
         ("v.lora.models", "v.lora.lora_model"),
         ("v.lora.models.LoRAModel", "v.lora.lora_model.LoRAModel"),
         ("v.fused.layer.FusedMoE", "v.fused.runner.FusedMoE"),
+        # A member of a class is where its class is, and nowhere else.
+        ("v.fused.layer.FusedMoE.forward_native", "v.fused.runner.FusedMoE"),
+        ("v.fused.gone.NoSuchClass.get_port", None),
+        # One word of three in common is another thing.
+        ("v.lora.lora_weight_patch", None),
+        ("v.lora.lora_modle", "v.lora.lora_model"),
         ("v.fused.layer.LIMIT", "v.far.away.place.LIMIT"),
         ("v.fused.layer.serve", "v.far.away.place.serve"),
         ("v.fused.layer.fused_experts", "v.fused.layer.fused_experts_impl"),
