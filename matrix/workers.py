@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -39,7 +40,7 @@ class Errand:
 
 def observe_all(job: Job, asking: Asking, errands: Sequence[Errand], checker: Checker) -> None:
     """Have every errand done and its answer stored; KeyboardInterrupt passes through once the workers have stopped."""
-    groups = grouped(errands)
+    groups = grouped(errands, job.workers)
     if job.workers < 2 or len(groups) < 2 or len(errands) < FEWEST:
         for group in groups:
             for errand in group:
@@ -48,12 +49,17 @@ def observe_all(job: Job, asking: Asking, errands: Sequence[Errand], checker: Ch
     _observe_apart(job, asking, groups)
 
 
-def grouped(errands: Sequence[Errand]) -> list[list[Errand]]:
-    """Return the errands by release of verl, the largest group first, so that the last ones to run are short."""
+def grouped(errands: Sequence[Errand], workers: int) -> list[list[Errand]]:
+    """Return the errands by release of verl, the largest group first, so that the last ones to run are short.
+
+    A release that holds more than a worker's share is split, so that no worker is idle when all are about one release.
+    """
     groups: dict[object, list[Errand]] = {}
     for errand in errands:
         groups.setdefault(errand.versions.get(Axis.VERL), []).append(errand)
-    return sorted(groups.values(), key=len, reverse=True)
+    share = max(math.ceil(len(errands) / workers), FEWEST // 2)
+    parts = [group[at : at + share] for group in groups.values() for at in range(0, len(group), share)]
+    return sorted(parts, key=len, reverse=True)
 
 
 def _observe_apart(job: Job, asking: Asking, groups: Sequence[Sequence[Errand]]) -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 import matrix.workers
 from matrix.asking import GIVE_UP_AFTER, Refusal
@@ -410,13 +411,28 @@ def test_a_full_disk_in_a_worker_ends_the_run(tmp_path: Path) -> None:
         run(replace(job, checker=checker))
 
 
-def test_errands_go_by_release_of_verl_the_most_first() -> None:
-    cells = (cell(verl="0.8.0", vllm="0.1.0"), *(cell(verl="0.9.1", vllm=f"0.{n}.0") for n in range(3)))
+@pytest.mark.parametrize(
+    ("releases", "workers", "expected"),
+    [
+        ("a bbb", 1, "bbb a"),
+        ("a bbb", 2, "bbb a"),
+        # A release that is more than a worker's share is split, into parts worth a process.
+        ("a bbbbbbbbbbbb", 2, "bbbbbbb bbbbb a"),
+        ("cccccccccccc", 3, "cccc cccc cccc"),
+        ("cccccccc", 8, "cccc cccc"),
+    ],
+)
+def test_errands_go_by_release_of_verl_the_most_first(releases: str, workers: int, expected: str) -> None:
+    minors = {"a": "0.7.0", "b": "0.8.0", "c": "0.9.1"}
+    words = [(letter, at) for word in releases.split() for at, letter in enumerate(word)]
+    cells = [cell(verl=minors[letter], vllm=f"0.{at}.0") for letter, at in words]
     errands = [Errand(cell=one, versions=versions_of(one, None), key=one.name) for one in cells]
-    assert [[errand.cell.name for errand in group] for group in grouped(errands)] == [
-        [one.name for one in cells[1:]],
-        [cells[0].name],
+    letters = {Version(minor): letter for letter, minor in minors.items()}
+    groups = grouped(errands, workers)
+    assert [[letters[errand.versions[Axis.VERL]] for errand in group] for group in groups] == [
+        list(word) for word in expected.split()
     ]
+    assert sorted(errand.key for group in groups for errand in group) == sorted(one.name for one in cells)
 
 
 def test_a_worker_function_outside_a_worker_is_refused() -> None:
