@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
+import io
 import json
 import os
 import shutil
@@ -15,9 +17,11 @@ import pytest
 
 from matrix import store as store_module
 from matrix.cli import commands, wiring
-from matrix.errors import MatrixError, ToolError
+from matrix.cli.main import main
+from matrix.errors import CorruptFileError, MatrixError, ToolError
 from matrix.index.fetch import Limits
 from matrix.store import Store
+from reports.front import TerminalFront
 from tests.unit.cli_stack import CELLS, Said, axes_text, check_golden, record_axes, said, steady, stocked
 from tests.unit.http_server import Site
 
@@ -396,6 +400,76 @@ def test_axes_that_cannot_be_rewritten_stay_as_they_are(
     assert heard.code == 3
     assert path.read_text(encoding="utf-8") == axes_text()
     check_golden("error-axes-read-only.txt", steady(heard.text, (home, "HOME")))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"check {ONE}",
+        f"surface {ONE}",
+        "run --cells-file HOME/cells.toml --out HOME/out",
+        "grid --x-only 0.9.1 --y-only 0.2{4,5}.0 --out HOME/out",
+        "bisect --axis vllm --with verl==0.9.1 --good 0.24.0 --bad 0.27.0",
+        "update --check",
+    ],
+)
+def test_an_interrupt_is_told_and_is_no_verdict(
+    shared: Site, home: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("matrix.surface.check.SurfaceChecker.observe", interrupt)
+    monkeypatch.setattr("matrix.update.observed", interrupt)
+    heard = _said(words, home, shared.url)
+    assert heard.code == 130
+    assert heard.err.endswith("interrupted; what was finished is kept\n")
+    assert (words.startswith(("run", "grid"))) == bool(heard.out), "what was finished of many cells is shown"
+
+
+@pytest.mark.parametrize("words", ["run --cells-file HOME/cells.toml --out HOME/out", "grid --out HOME/out"])
+def test_a_run_in_which_nothing_ran_is_a_failure(
+    home: Path, shared: Site, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    def broken(*_: object) -> None:
+        raise ToolError("uv failed.", then="Upgrade it.")
+
+    def spoiled(*_: object) -> None:
+        raise CorruptFileError("A wheel is broken.", then="Run again.")
+
+    monkeypatch.setattr("matrix.resolve.resolver.Resolver.question", broken)
+    monkeypatch.setattr("matrix.surface.check.SurfaceChecker.question", spoiled)
+    heard = _said(words, home, shared.url)
+    assert heard.code == 10
+    assert "Nothing ran: 0 of" in heard.err
+    assert "uv failed" in heard.err
+
+
+class _Closed(io.StringIO):
+    """A stream that cannot be written, and why."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def write(self, text: str) -> int:
+        raise OSError(self._number, os.strerror(self._number))
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (errno.EPIPE, 141, ""),
+        (errno.ENOSPC, 8, "error: The output cannot be written: no room is left.\nFree some space.\n"),
+        (errno.EIO, 70, "verl-matrix itself failed"),
+    ],
+)
+def test_output_that_cannot_be_written(
+    home: Path, capsys: pytest.CaptureFixture[str], number: int, code: int, words: str
+) -> None:
+    with contextlib.redirect_stdout(_Closed(number)):
+        assert main(["run", "--list", "--cells-file", str(home / "cells.toml")], TerminalFront) == code
+    assert words in capsys.readouterr().err
 
 
 def test_a_fault_of_the_program_is_no_verdict(shared: Site, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
