@@ -15,13 +15,15 @@ from matrix.surface.answer import Presence, Ref
 from matrix.surface.entrypoints import EntryPoint
 from matrix.surface.execution.reach import Reach, is_absence
 from matrix.surface.execution.run import Run
-from matrix.surface.execution.state import Draft
+from matrix.surface.execution.state import Draft, Guard
 from matrix.surface.execution.target import Target
 from matrix.surface.wording import message
 
 _RANK: Final = {Effect.BREAKS_IMPORT: 0, Effect.BREAKS_FEATURE: 1, Effect.DEGRADES: 2, Effect.GUARDED: 3}
 _MARK: Final = re.compile("\0(\\w+)\0")
 _WARNING: Final = frozenset({"warning", "warn", "error", "exception", "print", "warn_once", "warning_once", "critical"})
+_GENERAL: Final = frozenset({"training", "rollout", "sft", "data", "vlm"})
+"""Features that a use behind a model's type is only a part of."""
 _MOVABLE: Final = frozenset(
     {
         Kind.MODULE_MISSING,
@@ -97,7 +99,7 @@ def _found_at(world: Target, ref: Ref | None, moved: tuple[str, ...]) -> Site | 
 def _sketch(run: Run, reach: Reach, draft: Draft) -> Sketch:
     effect, entries, guard = _effect(run, reach, draft)
     certain = draft.certain
-    feature = _feature(run, draft)
+    feature = _feature(run, reach, draft)
     if effect is Effect.BREAKS_IMPORT:
         feature = next((entry.feature for entry in sorted(entries, key=lambda entry: not entry.core)), feature)
     elif is_absence(draft) or is_absence(run.failure(draft.module.name)):
@@ -119,13 +121,20 @@ def _sketch(run: Run, reach: Reach, draft: Draft) -> Sketch:
     return Sketch(finding=finding, ref=draft.ref, detail=draft.detail, shown=draft.shown)
 
 
-def _feature(run: Run, draft: Draft) -> str:
-    """Return the feature in whose code the use lies; of a missing module of verl, the feature that it would serve."""
+def _feature(run: Run, reach: Reach, draft: Draft) -> str:
+    """Return the feature in whose code the use lies; of a missing module of verl, the feature that it would serve.
+
+    Where a condition asks for a model's type, the feature is that model: nobody else meets it.
+    """
     if draft.kind is Kind.OWN_MODULE_MISSING:
         missing = run.profile.feature(draft.symbol.replace(".", "/") + ".py", "")
         if missing not in ("", "training"):
             return missing
-    return run.profile.feature(draft.module.module.path, draft.scope)
+    feature = run.profile.feature(draft.module.module.path, draft.scope)
+    if feature not in _GENERAL:
+        return feature
+    models = {name: None for guard in _guards(reach, draft) if guard.taken for name in guard.condition.models}
+    return f"model:{'/'.join(models)}" if models else feature
 
 
 def _names(entries: Iterable[EntryPoint]) -> tuple[str, ...]:
@@ -163,17 +172,20 @@ def _effect(run: Run, reach: Reach, draft: Draft) -> tuple[Effect, tuple[EntryPo
 
 def _conditions(reach: Reach, draft: Draft) -> str:
     """Return the undecided conditions around a use and around the calls of its function, outermost first."""
-    texts = [guard.text for guard in draft.guards if not guard.decided]
+    return " and ".join(dict.fromkeys(guard.text for guard in _guards(reach, draft)))
+
+
+def _guards(reach: Reach, draft: Draft) -> list[Guard]:
+    """Return the undecided conditions around a use and around the calls of its function, outermost first."""
     called = reach.called_when(draft.function)
-    if called:
-        texts.insert(0, called)
-    return " and ".join(dict.fromkeys(texts))
+    around = [guard for guard in draft.guards if not guard.decided]
+    return around if called is None else [called, *around]
 
 
 def on_default_path(reach: Reach, draft: Draft) -> bool:
     """Return whether an ordinary run meets the use, whatever its configuration."""
-    undecided = any(not guard.decided for guard in draft.guards)
-    return draft.function is not None and id(draft.function) in reach.default and not undecided
+    optional = any(guard.optional for guard in draft.guards)
+    return draft.function is not None and id(draft.function) in reach.default and not optional
 
 
 def _handled(run: Run, draft: Draft) -> tuple[Effect, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import tomllib
@@ -15,6 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from matrix.errors import DataError
+from matrix.surface.execution.syntax import Condition
 
 DATA = Path(__file__).with_name("verl.toml")
 SCHEMA = 1
@@ -60,12 +62,35 @@ class Profile:
     flags: tuple[str, ...] = ()
     forwards: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    # Asked for thousands of functions in every check of the same release.
+    holding: re.Pattern[str] | None = None
+    failing: re.Pattern[str] | None = None
+    # Asked for thousands of functions and conditions in every check of the same release.
+    _held: dict[str, bool | None] = field(default_factory=dict, compare=False, repr=False)
     _on_path: dict[tuple[str, str], bool] = field(default_factory=dict, compare=False, repr=False)
 
     def feature(self, path: str, scope: str) -> str:
         """Return the feature in whose code the place lies, "" when no rule claims it."""
         return next((rule.name for rule in self.features if rule.matches(path, scope)), "")
+
+    def holds(self, condition: Condition) -> bool | None:
+        """Return whether an ordinary run meets a condition of its configuration, None when nothing says so."""
+        text = condition.text
+        if text not in self._held:
+            self._held[text] = self._truth(condition.node)
+        return self._held[text]
+
+    def _truth(self, node: ast.expr) -> bool | None:
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self._truth(node.operand)
+            return None if inner is None else not inner
+        if isinstance(node, ast.BoolOp):
+            parts = [self._truth(part) for part in node.values]
+            ends = isinstance(node.op, ast.Or)
+            return ends if ends in parts else None if None in parts else not ends
+        text = " ".join(ast.unparse(node).split())
+        if self.holding is not None and self.holding.match(text):
+            return True
+        return False if self.failing is not None and self.failing.match(text) else None
 
     def cannot_run(self, feature: str) -> bool:
         """Return whether the feature needs a package that no cell holds."""
@@ -106,6 +131,7 @@ def load(version: Version, path: Path = DATA) -> Profile:
         raise DataError(path, "schema", f"expected {SCHEMA}, found {data.get('schema')!r}")
     entries = [_entry(path, index, item, version) for index, item in enumerate(data.get("entry", ()))]
     assume, engine = data.get("assume", {}), data.get("engine", {})
+    ordinary = [_condition(path, index, item, version) for index, item in enumerate(data.get("ordinary", ()))]
     return Profile(
         entries=tuple(entry for entry in entries if entry is not None),
         features=tuple(_feature(path, index, item) for index, item in enumerate(data.get("feature", ()))),
@@ -117,6 +143,8 @@ def load(version: Version, path: Path = DATA) -> Profile:
         flags=tuple(engine.get("flags", ())),
         forwards=dict(engine.get("forwards", {})),
         environment=dict(engine.get("environment", {})),
+        holding=_globs([text for texts, holds in ordinary if holds for text in texts]),
+        failing=_globs([text for texts, holds in ordinary if not holds for text in texts]),
     )
 
 
@@ -126,11 +154,7 @@ def _entry(path: Path, index: int, item: Mapping[str, object], version: Version)
     for key, kind in (("name", str), ("module", str), ("feature", str), ("core", bool)):
         if not isinstance(item.get(key), kind):
             raise DataError(path, f"{where}.{key}", f"expected {kind.__name__}, found {item.get(key)!r}")
-    try:
-        ranges = SpecifierSet(str(item.get("verl", "")))
-    except InvalidSpecifier as error:
-        raise DataError(path, f"{where}.verl", str(error)) from error
-    if not ranges.contains(version, prereleases=True):
+    if not _concerns(path, where, item, version):
         return None
     needed = item.get("needed_by", ())
     if not isinstance(needed, list | tuple):
@@ -142,6 +166,25 @@ def _entry(path: Path, index: int, item: Mapping[str, object], version: Version)
         core=bool(item["core"]),
         needed_by=tuple(str(name) for name in needed),
     )
+
+
+def _concerns(path: Path, where: str, item: Mapping[str, object], version: Version) -> bool:
+    """Return whether the range `verl` of a table holds this release; raises DataError for what is no range."""
+    try:
+        ranges = SpecifierSet(str(item.get("verl", "")))
+    except InvalidSpecifier as error:
+        raise DataError(path, f"{where}.verl", str(error)) from error
+    return ranges.contains(version, prereleases=True)
+
+
+def _condition(path: Path, index: int, item: Mapping[str, object], version: Version) -> tuple[tuple[str, ...], bool]:
+    """Return the globs of some conditions and whether an ordinary run meets them; none outside its `verl` range."""
+    where, texts, holds = f"ordinary[{index}]", item.get("texts"), item.get("holds")
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise DataError(path, f"{where}.texts", f"expected a list of globs, found {texts!r}")
+    if not isinstance(holds, bool):
+        raise DataError(path, f"{where}.holds", f"expected bool, found {holds!r}")
+    return tuple(texts) if _concerns(path, where, item, version) else (), holds
 
 
 def _feature(path: Path, index: int, item: Mapping[str, object]) -> FeatureRule:
@@ -157,9 +200,9 @@ def _feature(path: Path, index: int, item: Mapping[str, object]) -> FeatureRule:
 
 
 def _globs(value: object) -> re.Pattern[str]:
-    """Return one pattern that matches what any of the globs does."""
+    """Return one pattern that matches what any of the globs does, and nothing when there is none."""
     globs = value if isinstance(value, list) else [value]
-    return re.compile("|".join(translate(str(glob)) for glob in globs))
+    return re.compile("|".join(translate(str(glob)) for glob in globs) or r"(?!)")
 
 
 def _place(path: Path, item: object) -> tuple[re.Pattern[str], re.Pattern[str]]:

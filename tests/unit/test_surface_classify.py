@@ -233,6 +233,61 @@ def test_methods_that_an_ordinary_run_calls_are_on_the_default_path() -> None:
     assert found["Second"].guard == "self.config.lora"
 
 
+HF = "config.model_type"
+ORDINARY: list[tuple[str, str, bool, str]] = [
+    ("nothing around it", MISSING, True, "training"),
+    ("behind a check that raises", f"if config.a > config.b:\n    raise ValueError('no')\n{MISSING}", True, "training"),
+    (
+        "behind a check that raises either way but one",
+        f"if config.a:\n    if config.b:\n        raise ValueError\n    else:\n        raise KeyError\n{MISSING}",
+        True,
+        "training",
+    ),
+    (
+        "behind a check whose error is handled",
+        f"try:\n    if config.a:\n        raise ValueError\n    {MISSING}except ValueError:\n    pass\n",
+        False,
+        "training",
+    ),
+    ("behind a return", f"if config.a:\n    return\n{MISSING}", False, "training"),
+    (
+        "behind a check of what is installed",
+        f"if not config.available:\n    raise ValueError\n{MISSING}",
+        False,
+        "training",
+    ),
+    ("what an ordinary run is", f"if config.free_cache_engine:\n    {MISSING}", True, "training"),
+    ("one of what it is", f"if config.a or config.free_cache_engine:\n    {MISSING}", True, "training"),
+    ("that and more", f"if config.a and config.free_cache_engine:\n    {MISSING}", False, "training"),
+    ("what it is not", f"if lora_rank > 0:\n    pass\nelse:\n    {MISSING}", True, "training"),
+    ("unless it is what it is not", f"if not lora_rank > 0 and not is_lora:\n    {MISSING}", True, "training"),
+    ("a model", f"if model.{HF} == 'kimi_vl':\n    {MISSING}", False, "model:kimi_vl"),
+    ("models", f"if hf_{HF} in ['a', 'b']:\n    {MISSING}", False, "model:a/b"),
+    ("not that model", f"if model.{HF} == 'kimi_vl':\n    pass\nelse:\n    {MISSING}", True, "training"),
+    ("not one of these", f"if model.{HF} in ['qwen3_5']:\n    pass\nelse:\n    {MISSING}", True, "training"),
+    ("a type of verl's own", f"if self.model_{HF} == 'value_model':\n    {MISSING}", False, "training"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "default", "feature"), [case[1:] for case in ORDINARY], ids=[case[0] for case in ORDINARY]
+)
+def test_what_an_ordinary_run_meets(source: str, default: bool, feature: str) -> None:
+    found = only(report_of(body(source), VLLM))
+    assert (found.effect, found.default_path, found.feature) == (Effect.BREAKS_FEATURE, default, feature)
+
+
+def test_a_function_called_for_one_model_belongs_to_that_model() -> None:
+    source = body(f"if model.{HF} == 'kimi_vl':\n    patch()\n") + f"def patch():\n    {MISSING}"
+    found = only(report_of(source, VLLM))
+    assert (found.feature, found.guard) == ("model:kimi_vl", f"model.{HF} == 'kimi_vl'")
+
+
+def test_a_function_called_under_an_ordinary_condition_is_on_the_default_path() -> None:
+    source = body("if self._is_actor or self._is_rollout:\n    build()\n") + f"def build():\n    {MISSING}"
+    assert only(report_of(source, VLLM)).default_path
+
+
 ABSENT: list[tuple[str, str, list[str]]] = [
     ("unguarded", "import megatron.core\n", ["breaks-feature? package-absent megatron.core"]),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from packaging.version import Version
 
 from matrix.errors import DataError
 from matrix.surface import entrypoints
+from matrix.surface.execution.syntax import Condition
 
 RELEASES = [
     Version(text) for text in ("0.2", "0.3.0.post1", "0.4.1", "0.5.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.1")
@@ -69,6 +71,30 @@ def test_what_the_profile_answers() -> None:
     assert re.fullmatch("sha256:[0-9a-f]{64}", entrypoints.digest())
 
 
+CONDITIONS = [
+    ("self._is_actor", True),
+    ("not self._is_actor", False),
+    ("self._is_actor or anything", True),
+    ("self._is_actor and anything", None),
+    ("lora_rank > 0 and anything", False),
+    ("lora_rank > 0 or anything", None),
+    ("self.config.lora_rank > 0", False),
+    ("role == 'actor'", None),
+    ("self.config.rollout.mode == 'async'", True),
+]
+
+
+@pytest.mark.parametrize(("text", "holds"), CONDITIONS)
+def test_conditions_of_an_ordinary_run(text: str, holds: bool | None) -> None:
+    condition = Condition(ast.parse(text, mode="eval").body)
+    assert entrypoints.load(Version("0.9.1")).holds(condition) is holds
+
+
+def test_conditions_of_some_releases() -> None:
+    condition = Condition(ast.parse("self.async_rollout_mode", mode="eval").body)
+    assert [entrypoints.load(Version(text)).holds(condition) for text in ("0.6.1", "0.7.0")] == [False, True]
+
+
 ENTRY = '[[entry]]\nname = "a"\nmodule = "verl"\nfeature = "x"\ncore = true\n'
 FAULTS = [
     ("schema = 2", "schema"),
@@ -80,6 +106,9 @@ FAULTS = [
     ('schema = 1\n[[feature]]\nname = "x"', "feature[0]"),
     ('schema = 1\n[[feature]]\nname = "x"\npaths = ["a"]\nneeds = "y"', "feature[0].needs"),
     ('schema = 1\n[default_path]\nfunctions = ["no colon"]', "default_path.functions"),
+    ('schema = 1\n[[ordinary]]\nholds = true\ntexts = "a"', "ordinary[0].texts"),
+    ('schema = 1\n[[ordinary]]\nholds = 1\ntexts = ["a"]', "ordinary[0].holds"),
+    ('schema = 1\n[[ordinary]]\nholds = true\ntexts = ["a"]\nverl = "newer"', "ordinary[0].verl"),
 ]
 
 
@@ -102,3 +131,5 @@ def test_a_small_file(tmp_path: Path) -> None:
     assert [entry.name for entry in entrypoints.load(Version("0.9"), path).entries] == ["a"]
     assert entrypoints.load(Version("1.0"), path).entries == ()
     assert not entrypoints.load(Version("1.0"), path).is_factory("x")
+    condition = Condition(ast.parse("self._is_actor", mode="eval").body)
+    assert entrypoints.load(Version("1.0"), path).holds(condition) is None

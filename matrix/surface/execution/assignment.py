@@ -69,7 +69,7 @@ def _set_item(run: Run, target: ast.Subscript, value: Value, env: Env) -> None:
     key = run.evaluate(target.slice, env)
     if isinstance(owner, DictValue):
         if isinstance(key, str):
-            owner.put(key, value, target, run.innermost_undecided())
+            owner.put(key, value, target, run.innermost_optional())
         else:
             owner.complete = False
     elif isinstance(owner, ExternalValue) and owner.dotted == "os.environ" and isinstance(key, str):

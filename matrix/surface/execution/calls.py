@@ -223,7 +223,7 @@ def _make(run: Run, cls: ClassValue, arguments: Arguments, node: ast.Call) -> Va
 
 def _dict_method(run: Run, owner: DictValue, name: str, arguments: Arguments, value: Value, node: ast.Call) -> Value:
     """Return what a method of a known dict gives, and let it change the dict."""
-    guard = run.innermost_undecided()
+    guard = run.innermost_optional()
     if name == "update":
         given = arguments.positional[0] if arguments.positional else DictValue()
         changed = given if isinstance(given, DictValue) else DictValue(complete=False)

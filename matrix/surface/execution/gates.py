@@ -109,11 +109,13 @@ def _both(run: Run, node: ast.If, env: Env, *, root: str) -> Flow:
             run.returned.append(ended.value)
     if flow is not None:
         # Only the other branch goes on, so what follows depends on the condition.
-        run.push(second)
+        if flow is not Jump.REFUSED or doubtful:
+            run.push(second)
         return None
     if other is not None:
         restore(env[0], after)
-        run.push(first)
+        if other is not Jump.REFUSED or doubtful:
+            run.push(first)
         return None
     join(env[0], after)
     return None
@@ -132,18 +134,24 @@ def speculate(run: Run, body: list[ast.stmt], env: Env, guard: Guard) -> Flow:
             frame = next((frame for frame in reversed(run.frames)), None)
             raised.draft.handler = frame.node if frame is not None else None
             run.handled.append(raised.draft)
-        return Jump.ENDED
+        return Jump.ENDED if raised.draft is not None else refused(run, raised.exception)
     finally:
         run.unwind(depth)
+
+
+def refused(run: Run, exception: str) -> Jump:
+    """Return how a block ends that raises on purpose: for good, unless a handler of the same function goes on."""
+    return Jump.ENDED if run.is_caught(exception) else Jump.REFUSED
 
 
 def _merge(first: Flow, second: Flow) -> Flow:
     """Return how a block ended of which both branches ended."""
     if isinstance(first, Returned) and isinstance(second, Returned):
         return Returned(joined(first.value, second.value))
-    if isinstance(first, Returned):
-        return first if second is Jump.ENDED else second
-    return second if first is Jump.ENDED else first
+    for quitting in (Jump.REFUSED, Jump.ENDED):
+        if quitting in (first, second):
+            return second if first is quitting else first
+    return second if isinstance(first, Returned) else first
 
 
 def restore(names: Names, state: Names) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from matrix.finding import Kind
 from matrix.surface.entrypoints import EntryPoint
 from matrix.surface.execution.run import Run
-from matrix.surface.execution.state import Draft, catches
+from matrix.surface.execution.state import Draft, Guard, catches
 from matrix.surface.execution.values import FunctionValue
 
 
@@ -79,17 +79,17 @@ class Reach:
                 return True
         return False
 
-    def called_when(self, function: FunctionValue | None) -> str:
-        """Return the condition under which the function is called, "" when some caller has none."""
+    def called_when(self, function: FunctionValue | None) -> Guard | None:
+        """Return the condition under which the function is called, None when some caller has none."""
         if function is None or id(function) in self.default:
-            return ""
+            return None
         guards = []
         for caller, _ in self._callers.get(id(function), ()):
             edge = caller.edges[id(function)]
             if edge.unconditional:
-                return ""
+                return None
             guards.append(edge.guard)
-        return next((guard.text for guard in guards if guard is not None), "")
+        return next((guard for guard in guards if guard is not None), None)
 
 
 def _closure(start: str, edges: Mapping[str, Iterable[str]]) -> frozenset[str]:

@@ -57,6 +57,7 @@ class Run:
     quiet: int = 0
     depth: int = 0
     undecided: int = 0
+    optional: int = 0
     doubts: int = 0
     version_reads: int = 0
     version_root: str = ""
@@ -90,7 +91,10 @@ class Run:
         """Enter the code behind a condition."""
         self.guards.append(guard)
         if not guard.decided:
+            if self.profile.holds(guard.condition) is guard.taken:
+                guard.ordinary, guard.doubtful = True, False
             self.undecided += 1
+            self.optional += not guard.ordinary
             self.doubts += guard.doubtful
             if self.function is None and self.current is not None:
                 self.current.open_ended = True
@@ -101,13 +105,14 @@ class Run:
             guard = self.guards.pop()
             if not guard.decided:
                 self.undecided -= 1
+                self.optional -= not guard.ordinary
                 self.doubts -= guard.doubtful
 
-    def innermost_undecided(self) -> Guard | None:
-        """Return the undecided condition nearest to the code being executed."""
-        if not self.undecided:
+    def innermost_optional(self) -> Guard | None:
+        """Return the condition nearest to the code being executed that an ordinary run may or may not meet."""
+        if not self.optional:
             return None
-        return next((guard for guard in reversed(self.guards) if not guard.decided), None)
+        return next((guard for guard in reversed(self.guards) if guard.optional), None)
 
     # ------------------------------------------------------------------------------------------------ reporting
     def is_caught(self, exception: str) -> bool:
@@ -184,10 +189,10 @@ class Run:
         caught = tuple(frame.caught for frame in self.frames)
         edge = caller.edges.get(id(value))
         if edge is None:
-            guard = self.innermost_undecided()
+            guard = self.innermost_optional()
             caller.edges[id(value)] = Edge(value, guard is None, caught, guard)
         else:
-            edge.unconditional = edge.unconditional or not self.undecided
+            edge.unconditional = edge.unconditional or not self.optional
             edge.caught = edge.caught if caught else ()
 
     def refer(self, text: str) -> None:
@@ -306,7 +311,7 @@ class Run:
     ) -> tuple[object, ...]:
         saved = (
             self.current, self.function, self.at_import, self.scope, self.frames, self.guards, self.active,
-            self.classes, self.known_attributes, self.undecided, self.doubts, self.quiet, self.depth,
+            self.classes, self.known_attributes, self.undecided, self.optional, self.doubts, self.quiet, self.depth,
         )  # fmt: skip
         self.current, self.function, self.at_import = state, function, at_import
         owner = function.owner if function is not None else None
@@ -317,13 +322,13 @@ class Run:
             self.guards, self.frames = list(self.guards), list(self.frames)
         else:
             self.frames, self.guards, self.active = [], [], []
-            self.undecided = self.doubts = self.quiet = self.depth = 0
+            self.undecided = self.optional = self.doubts = self.quiet = self.depth = 0
         return saved
 
     def _leave(self, saved: tuple[object, ...]) -> None:
         (
             self.current, self.function, self.at_import, self.scope, self.frames, self.guards, self.active,
-            self.classes, self.known_attributes, self.undecided, self.doubts, self.quiet, self.depth,
+            self.classes, self.known_attributes, self.undecided, self.optional, self.doubts, self.quiet, self.depth,
         ) = saved  # type: ignore[assignment]  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------------- roots

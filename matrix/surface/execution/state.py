@@ -16,10 +16,14 @@ from matrix.surface.subject import SubjectModule
 
 
 class Jump(Enum):
-    """A block ended early without a value: `break`, `continue`, or an exception of its own."""
+    """A block ended early without a value: `break` or `continue`, an exception, or one that it raises on purpose.
+
+    What `REFUSED` a block leaves the function, so that a run which goes on has not met the block's condition.
+    """
 
     LOOP = "loop"
     ENDED = "ended"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Guard:
 
     `decided` conditions held (or were taken negated); an undecided one makes what lies behind it conditional, and
     `doubtful` when it asks what is installed rather than how the run is configured. `root` is the package on whose
-    version the condition depends, "" for none.
+    version the condition depends, "" for none. `ordinary`: an undecided one that an ordinary run is known to meet.
     """
 
     condition: Condition
@@ -47,6 +51,12 @@ class Guard:
     decided: bool
     root: str = ""
     doubtful: bool = False
+    ordinary: bool = False
+
+    @property
+    def optional(self) -> bool:
+        """Return whether an ordinary run may or may not meet it."""
+        return not self.decided and not self.ordinary
 
     @property
     def text(self) -> str:

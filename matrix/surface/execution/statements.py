@@ -187,7 +187,7 @@ def _refuse(run: Run, node: ast.Raise | ast.Assert, exception: str) -> Flow:
     if run.undecided:
         if draft is not None and not run.is_caught(exception):
             run.record(draft)
-        return Jump.ENDED
+        return gates.refused(run, exception) if draft is None else Jump.ENDED
     raise Raised(exception, draft)
 
 

@@ -123,6 +123,21 @@ class Condition:
         return _VERSION.search(self.text) is not None
 
     @cached_property
+    def models(self) -> tuple[str, ...]:
+        """Return the types of Hugging Face models one of which it asks for: `config.model_type in ("a", "b")`."""
+        return tuple(
+            item.value
+            for part in ast.walk(self.node)
+            if isinstance(part, ast.Compare)
+            and isinstance(part.ops[0], ast.Eq | ast.In)
+            and isinstance(part.left, ast.Attribute)
+            and part.left.attr == "model_type"
+            and last_name(part.left.value) in ("config", "hf_config")
+            for item in ast.walk(part.comparators[0])
+            if isinstance(item, ast.Constant) and isinstance(item.value, str)
+        )
+
+    @cached_property
     def hasattrs(self) -> tuple[tuple[str, str], ...]:
         """Return the `(object text, name)` pairs of the `hasattr` calls in it."""
         return tuple(
