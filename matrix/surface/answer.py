@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from matrix.finding import Kind, Site
+
 
 class Presence(StrEnum):
     """Whether a name is there: yes, no, or the static view cannot tell (compiled, dynamic, outside the world)."""
@@ -93,3 +95,22 @@ class Hierarchy:
     order: tuple[Ref, ...]
     complete: bool
     external: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportFailure:
+    """Why importing a module of one target raises: what another target lacks.
+
+    Attributes:
+        kind: MODULE_MISSING, NAME_MISSING or ATTRIBUTE_MISSING.
+        symbol: the full dotted name that is missing, e.g. `transformers.configuration_utils.ALLOWED_LAYER_TYPES`.
+        exception: what the import raises.
+        site: the statement that takes it, e.g. `vllm/config/model.py:14`.
+        chain: the modules from the one that was asked about to the one of `site`, each importing the next.
+    """
+
+    kind: Kind
+    symbol: str
+    exception: str
+    site: Site
+    chain: tuple[str, ...]

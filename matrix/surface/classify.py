@@ -17,7 +17,7 @@ from matrix.surface.execution.reach import Reach, is_absence
 from matrix.surface.execution.run import Run
 from matrix.surface.execution.state import Draft, Guard
 from matrix.surface.execution.target import Target
-from matrix.surface.wording import message
+from matrix.surface.wording import message, taken_by
 
 _RANK: Final = {Effect.BREAKS_IMPORT: 0, Effect.BREAKS_FEATURE: 1, Effect.DEGRADES: 2, Effect.GUARDED: 3}
 _MARK: Final = re.compile("\0(\\w+)\0")
@@ -56,10 +56,32 @@ def classify(run: Run) -> tuple[Sketch, ...]:
         if draft.kind is Kind.PACKAGE_ABSENT:
             # One line for each package and feature; every import of it says the same.
             key = (draft.kind, draft.target, made.finding.feature)
+        elif draft.inside is not None:
+            # Many modules of verl may import what fails; each feature that does is told once.
+            key = (*key, made.finding.feature)
+            made = _joined(best.get(key), made)
         known = best.get(key)
-        if known is None or _order(made.finding) < _order(known.finding):
+        if known is None or draft.inside is not None or _order(made.finding) < _order(known.finding):
             best[key] = made
-    return tuple(sorted(best.values(), key=lambda sketch: _order(sketch.finding)))
+    return in_order(best.values())
+
+
+def in_order(sketches: Iterable[Sketch]) -> tuple[Sketch, ...]:
+    """Return sketches, the worst first."""
+    return tuple(sorted(sketches, key=lambda sketch: _order(sketch.finding)))
+
+
+def _joined(known: Sketch | None, made: Sketch) -> Sketch:
+    """Return the worse of two sketches of one failure, with the entry points of both where they are of one effect."""
+    if known is None:
+        return made
+    first, second = known.finding, made.finding
+    worse = made if _order(second) < _order(first) else known
+    if (first.effect, first.certain) != (second.effect, second.certain):
+        return worse
+    points = tuple(sorted({*first.entry_points, *second.entry_points}))
+    finding = replace(worse.finding, entry_points=points, default_path=first.default_path or second.default_path)
+    return replace(worse, finding=finding)
 
 
 def _order(finding: Finding) -> tuple[object, ...]:
@@ -105,12 +127,14 @@ def _sketch(run: Run, reach: Reach, draft: Draft) -> Sketch:
     elif is_absence(draft) or is_absence(run.failure(draft.module.name)):
         # A user may have the package that this cell does not hold; nothing in such a module was seen to run.
         certain = False
+    used = Site(path=draft.module.module.path, line=getattr(draft.node, "lineno", 0), scope=draft.scope)
+    detail = draft.detail if draft.inside is None else taken_by(draft.inside, f"{used} imports")
     finding = Finding(
         kind=draft.kind,
         effect=effect,
         target=draft.target,
         symbol=draft.symbol,
-        used_at=Site(path=draft.module.module.path, line=getattr(draft.node, "lineno", 0), scope=draft.scope),
+        used_at=used if draft.inside is None else draft.inside.site,
         feature=feature,
         entry_points=_names(entries),
         exception=draft.exception if effect.is_break else "",
@@ -118,7 +142,7 @@ def _sketch(run: Run, reach: Reach, draft: Draft) -> Sketch:
         default_path=effect is Effect.BREAKS_FEATURE and on_default_path(reach, draft),
         certain=certain and not run.profile.cannot_run(feature),
     )
-    return Sketch(finding=finding, ref=draft.ref, detail=draft.detail, shown=draft.shown)
+    return Sketch(finding=finding, ref=draft.ref, detail=detail, shown=draft.shown)
 
 
 def _feature(run: Run, reach: Reach, draft: Draft) -> str:

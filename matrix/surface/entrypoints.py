@@ -49,6 +49,15 @@ class FeatureRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """An architecture that the engine loads in a process of its own, and the modules that may hold it, newest first."""
+
+    architecture: str
+    modules: tuple[str, ...]
+    usual: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """What is known of one verl release beside its code."""
 
@@ -62,6 +71,8 @@ class Profile:
     flags: tuple[str, ...] = ()
     forwards: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    followed: frozenset[str] = frozenset()
+    models: tuple[Model, ...] = ()
     holding: re.Pattern[str] | None = None
     failing: re.Pattern[str] | None = None
     # Asked for thousands of functions and conditions in every check of the same release.
@@ -143,6 +154,8 @@ def load(version: Version, path: Path = DATA) -> Profile:
         flags=tuple(engine.get("flags", ())),
         forwards=dict(engine.get("forwards", {})),
         environment=dict(engine.get("environment", {})),
+        followed=frozenset(data.get("inside", {}).get("followed", ())),
+        models=tuple(_model(path, index, item) for index, item in enumerate(data.get("model", ()))),
         holding=_globs([text for texts, holds in ordinary if holds for text in texts]),
         failing=_globs([text for texts, holds in ordinary if not holds for text in texts]),
     )
@@ -197,6 +210,15 @@ def _feature(path: Path, index: int, item: Mapping[str, object]) -> FeatureRule:
     if not isinstance(needs, list | tuple):
         raise DataError(path, f"feature[{index}].needs", f"expected a list of import roots, found {needs!r}")
     return FeatureRule(name=str(item["name"]), paths=paths, scopes=scopes, needs=tuple(str(root) for root in needs))
+
+
+def _model(path: Path, index: int, item: Mapping[str, object]) -> Model:
+    architecture, modules, usual = item.get("architecture"), item.get("modules"), item.get("usual", False)
+    if not isinstance(architecture, str) or not isinstance(usual, bool):
+        raise DataError(path, f"model[{index}]", "needs `architecture`, a name, and at most `usual`, true or false")
+    if not isinstance(modules, list) or not modules or not all(isinstance(name, str) for name in modules):
+        raise DataError(path, f"model[{index}].modules", f"expected a list of modules, found {modules!r}")
+    return Model(architecture=architecture, modules=tuple(modules), usual=usual)
 
 
 def _globs(value: object) -> re.Pattern[str]:

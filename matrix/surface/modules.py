@@ -9,11 +9,14 @@ from matrix.index import Archive
 from matrix.surface.exporting import exported_names
 from matrix.surface.facts import ModuleFacts
 from matrix.surface.factstore import FactStore
+from matrix.surface.importing import read_imports
 from matrix.surface.reading import quiet_collector, read_module
 
 _COMPILED = (".so", ".pyd")
 # Prefix under which the store keeps the exports of a member beside its facts.
 _EXPORTS = "exports "
+# The same of what importing the member executes first.
+_IMPORTS = "imports "
 
 
 class ModuleKind(StrEnum):
@@ -106,6 +109,23 @@ class Package:
         """Return the source text of these modules, those without source left out."""
         members = {self.source[dotted]: dotted for dotted in modules if dotted in self.source}
         return {members[member]: content for member, content in self.archive.read(members).items()}
+
+    def imports(self, modules: Iterable[str]) -> dict[str, ModuleFacts]:
+        """Return what importing each of these source modules executes first (`importing.read_imports`), kept."""
+        found: dict[str, ModuleFacts] = {}
+        missing: dict[str, str] = {}
+        for dotted in modules:
+            member = self.source[dotted]
+            known = self._fresh.get(_IMPORTS + member) or (self._kept.get(_IMPORTS + member) if self._kept else None)
+            if known is None:
+                missing[member] = dotted
+            else:
+                found[dotted] = known
+        with quiet_collector():
+            for member, content in self.archive.read(missing).items() if missing else ():
+                read = read_imports(content, missing[member], package=member.endswith("/__init__.py"))
+                found[missing[member]] = self._fresh[_IMPORTS + member] = read
+        return found
 
     def exported(self, modules: Iterable[str]) -> dict[str, list[str]]:
         """Return the names that each of these modules exports (`exports.exported_names`), kept like facts."""

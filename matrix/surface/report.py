@@ -10,13 +10,14 @@ from packaging.version import Version
 
 from matrix.finding import Effect, Finding, Kind
 from matrix.surface import entrypoints
-from matrix.surface.classify import Sketch, classify, finish
+from matrix.surface.classify import Sketch, classify, finish, in_order
 from matrix.surface.execution.explore import explore, load_entries
 from matrix.surface.execution.questions import Questions
 from matrix.surface.execution.reach import is_absence
 from matrix.surface.execution.run import Run
 from matrix.surface.execution.target import Target
 from matrix.surface.execution.tree import AnswerTree
+from matrix.surface.inside import model_failures
 from matrix.surface.subject import Subject, collector_paused
 from matrix.tier import Outcome
 
@@ -74,7 +75,8 @@ def _outline(run: Run) -> _Outline:
         if entry.module in run.modules:
             failing = run.failure(entry.module)
             states.append((entry.name, "ok" if failing is None else "absent" if is_absence(failing) else "breaks"))
-    made = _Outline(sketches=classify(run), states=tuple(states))
+    sketches = classify(run)
+    made = _Outline(sketches=in_order((*sketches, *model_failures(run, sketches))), states=tuple(states))
     run.dispose()
     return made
 

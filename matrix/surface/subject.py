@@ -27,6 +27,7 @@ from matrix.surface.execution.syntax import (
     module_facts,
 )
 from matrix.surface.execution.tree import AnswerTree
+from matrix.surface.importing import stored_attributes
 
 ROOT = "verl"
 
@@ -78,6 +79,7 @@ class Subject:
     namespaces: frozenset[str]
     bytes_read: int = 0
     memory: dict[frozenset[str], AnswerTree[Any]] = field(default_factory=dict)
+    _stored: frozenset[str] | None = None
     _modules: dict[str, SubjectModule | None] = field(default_factory=dict)
     _texts: dict[int, str] = field(default_factory=dict)
     _conditions: dict[int, Condition] = field(default_factory=dict)
@@ -123,6 +125,12 @@ class Subject:
         except KeyError:
             made = self._modules[dotted] = self._parse(dotted)
             return made
+
+    def stores(self, name: str) -> bool:
+        """Return whether code of the release stores an attribute of that name: it may be patching a target."""
+        if self._stored is None:
+            self._stored = frozenset().union(*(stored_attributes(text) for _, text in self.sources.values()))
+        return name in self._stored
 
     def text(self, node: ast.AST) -> str:
         """Return the node's source text on one line; kept, since unparsing is slow."""

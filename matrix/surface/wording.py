@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from matrix.finding import Effect, Finding, Kind
+from matrix.surface.answer import ImportFailure
+
+_LONGEST_CHAIN = 3
 
 
 def message(finding: Finding, detail: str, shown: str, moved: tuple[str, ...]) -> str:
@@ -12,6 +15,8 @@ def message(finding: Finding, detail: str, shown: str, moved: tuple[str, ...]) -
     """
     effect, feature, guard = finding.effect, finding.feature, finding.guard
     parts = [_what(finding, detail)]
+    if detail and finding.kind in (Kind.MODULE_MISSING, Kind.NAME_MISSING, Kind.ATTRIBUTE_MISSING):
+        parts.append(detail)
     if moved:
         parts.append(f"now {moved[0]}")
     if shown and effect.is_break:
@@ -23,6 +28,15 @@ def message(finding: Finding, detail: str, shown: str, moved: tuple[str, ...]) -
     elif effect is Effect.GUARDED and guard:
         parts.append(f"handled by {guard}")
     return "; ".join(parts)
+
+
+def taken_by(failure: ImportFailure, when: str) -> str:
+    """Return where the code of a target takes what is missing, and on the way from which import."""
+    over = failure.chain[1:]
+    if len(over) > _LONGEST_CHAIN:
+        over = (*over[: _LONGEST_CHAIN - 1], "…", over[-1])
+    through = f" → {' → '.join(over)}" if over else ""
+    return f"needed by {failure.site} when {when} {failure.chain[0]}{through}"
 
 
 def _what(finding: Finding, plain: str) -> str:

@@ -13,10 +13,11 @@ from packaging.version import Version
 
 from matrix.finding import Site
 from matrix.index import Archive
-from matrix.surface.answer import Answer, Hierarchy, Presence, Ref, Signature
+from matrix.surface.answer import Answer, Hierarchy, ImportFailure, Presence, Ref, Signature
 from matrix.surface.classes import Classes
 from matrix.surface.facts import Binding, Function, Klass
 from matrix.surface.factstore import FactStore
+from matrix.surface.failing import Failing
 from matrix.surface.modules import Package
 from matrix.surface.moved import Moves
 from matrix.surface.names import PRESENT, Names
@@ -44,6 +45,7 @@ class World:
         self._classes = Classes(self._names, wrapping)
         self._signatures = Signatures(self._names, self._classes, wrapping)
         self._moves = Moves(self._names)
+        self._failing = {root: Failing(self._names, package) for root, package in self._packages.items()}
 
     def __enter__(self) -> World:
         return self
@@ -73,6 +75,14 @@ class World:
     def lookup(self, module: str, name: str) -> Answer:
         """Return what `from module import name` gives, followed to where it is defined."""
         return self._names.lookup(module, name)
+
+    def import_failure(self, module: str, name: str = "") -> ImportFailure | None:
+        """Return what another package lacks, so that `from module import name` raises; None where nothing is seen to.
+
+        Without `name` it is asked of `import module`. Only a failure that is sure is said.
+        """
+        failing = self._failing.get(module.partition(".")[0])
+        return failing.failure(module, name) if failing is not None else None
 
     def attribute(self, ref: Ref, name: str, *, instance: bool = False) -> Answer:
         """Return what `ref.name` gives: of a module, of a class, or of an instance of a class."""

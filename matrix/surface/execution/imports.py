@@ -65,7 +65,16 @@ def import_module(run: Run, dotted: str, node: ast.AST) -> Value:
     if run.world.module(dotted) is Presence.MISSING:
         run.report(Kind.MODULE_MISSING, dotted, node, "ImportError")
         return UNKNOWN
-    return ModuleValue(dotted)
+    return UNKNOWN if _fails_inside(run, dotted, "", node) else ModuleValue(dotted)
+
+
+def _fails_inside(run: Run, module: str, name: str, node: ast.AST) -> bool:
+    """Report where the target's own code raises when it is imported, since another target lacks what it takes."""
+    failure = run.world.import_failure(module, name)
+    if failure is None or run.subject.stores(failure.symbol.rpartition(".")[2]):
+        return False
+    run.report(failure.kind, failure.symbol, node, failure.exception, inside=failure)
+    return True
 
 
 def _import_own(run: Run, dotted: str, node: ast.AST) -> Value:
@@ -152,6 +161,8 @@ def _target_name(run: Run, module: str, name: str, node: ast.AST) -> Value:
         return UNKNOWN
     if name == "__version__" and "." not in module:
         return run.version_of(module) or UNKNOWN
+    if _fails_inside(run, module, name, node):
+        return UNKNOWN
     return from_answer(run, answer)
 
 

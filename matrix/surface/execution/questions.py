@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from packaging.version import InvalidVersion, Version
 
 from matrix.finding import Kind
-from matrix.surface.answer import Answer, Presence, Ref, Signature
+from matrix.surface.answer import Answer, ImportFailure, Presence, Ref, Signature
 from matrix.surface.entrypoints import Profile
 from matrix.surface.execution.overriding import misfit
 from matrix.surface.execution.target import Target
@@ -98,6 +98,18 @@ class Questions:
         answer = self.world.lookup(module, name)
         # A version is asked for by its own questions.
         return Answer(presence=answer.presence) if name == "__version__" else answer
+
+    def import_failure(self, module: str, name: str = "") -> ImportFailure | None:
+        """Return why the target's own code raises when `name` is imported from `module`, None where it is not seen to.
+
+        Only another package of the cell can be why, so a cell with a single one is not asked.
+        """
+        if len(self.versions) < 2 or module.partition(".")[0] not in self.profile.followed:
+            return None
+        return cast("ImportFailure | None", self.ask(("import_failure", module, name)))
+
+    def _import_failure(self, module: str, name: str) -> ImportFailure | None:
+        return self.world.import_failure(module, name)
 
     def attribute(self, ref: Ref, name: str, *, instance: bool = False) -> Answer:
         """Return what `ref.name` finds, on the class or on an instance of it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from matrix.finding import Kind
-from matrix.surface.answer import Ref
+from matrix.surface.answer import ImportFailure, Ref
 from matrix.surface.entrypoints import Profile
 from matrix.surface.execution.questions import Questions
 from matrix.surface.execution.state import Draft, Flow, Frame, Guard, ModuleState, Raised, Returned, catches
@@ -148,6 +148,7 @@ class Run:
         certain: bool = True,
         ref: Ref | None = None,
         detail: str = "",
+        inside: ImportFailure | None = None,
     ) -> None:
         """Record a misfit, or raise Raised when a handler around the present place would catch the exception."""
         if self.quiet and not exception:
@@ -156,7 +157,7 @@ class Run:
             # An annotation looked at from outside any module: it is asked what it names, not executed.
             raise Raised(exception, None)
         draft = self.draft(kind, symbol, node, exception, target=target)
-        draft.ref, draft.detail, draft.certain = ref, detail, draft.certain and certain
+        draft.ref, draft.detail, draft.certain, draft.inside = ref, detail, draft.certain and certain, inside
         if exception and (self.quiet or self.is_caught(exception)):
             if certain or not self.quiet:
                 raise Raised(exception, draft)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from matrix.finding import Kind
-from matrix.surface.answer import Ref
+from matrix.surface.answer import ImportFailure, Ref
 from matrix.surface.execution.syntax import Condition
 from matrix.surface.execution.values import FunctionValue, Names, Value
 from matrix.surface.subject import SubjectModule
@@ -74,7 +74,10 @@ class Frame:
 
 @dataclass(slots=True, eq=False)
 class Draft:
-    """A finding in the making: what was seen where, before it is known what comes of it."""
+    """A finding in the making: what was seen where, before it is known what comes of it.
+
+    `inside` is set when it is not the subject's own use that does not fit, but one in the code that it imports.
+    """
 
     kind: Kind
     symbol: str
@@ -92,6 +95,7 @@ class Draft:
     detail: str = ""
     handler: ast.AST | None = None
     shown: str = ""
+    inside: ImportFailure | None = None
 
 
 @dataclass(slots=True, eq=False)

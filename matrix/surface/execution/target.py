@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from matrix.finding import Site
-from matrix.surface.answer import Answer, Hierarchy, Presence, Ref, Signature
+from matrix.surface.answer import Answer, Hierarchy, ImportFailure, Presence, Ref, Signature
 
 
 class Target(Protocol):
@@ -20,6 +20,9 @@ class Target(Protocol):
 
     def lookup(self, module: str, name: str) -> Answer:
         """Return what `from module import name` finds."""
+
+    def import_failure(self, module: str, name: str = "") -> ImportFailure | None:
+        """Return what another package lacks, so that `from module import name` (`import module`) raises."""
 
     def attribute(self, ref: Ref, name: str, *, instance: bool = False) -> Answer:
         """Return what `ref.name` finds, on the class or on an instance of it."""
