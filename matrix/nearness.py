@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 
 from packaging.version import Version
@@ -29,11 +30,13 @@ def _distance(wanted: Version, other: Version) -> tuple[object, ...]:
     width = max(len(wanted.release), len(other.release))
     left = wanted.release + (0,) * (width - len(wanted.release))
     right = other.release + (0,) * (width - len(other.release))
-    shared = next((at for at in range(width) if left[at] != right[at]), width)
-    gap = abs(left[shared] - right[shared]) if shared < width else 0
+    differing = next((at for at in range(width) if left[at] != right[at]), None)
+    # Numbers that are all the same share more than any that are not, however many are written.
+    shared = math.inf if differing is None else differing
+    gap = abs(left[differing] - right[differing]) if differing is not None else 0
     post = abs((wanted.post or 0) - (other.post or 0))
     return (
-        -min(shared, width),
+        -shared,
         wanted.epoch != other.epoch,
         gap,
         other.is_prerelease,

@@ -175,6 +175,7 @@ def test_two_runs_at_once_both_end_well_and_keep_everything(home: Path, site: Si
     other = home / "other"
     other.mkdir()
     shutil.copy(home / "cells.toml", other)
+    (home / "kept").mkdir()
     (other / "kept").symlink_to(home / "kept")
     running = [_start(folder, site, "--again") for folder in (home, other)]
     assert [one.wait(timeout=60) for one in running] == [0, 0]

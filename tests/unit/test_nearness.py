@@ -26,6 +26,7 @@ NUMBERS = st.builds(
         ("0.9", ["0.9.1", "0.9.2rc1", "0.8"], ("0.9.1", "0.9.2rc1", "0.8")),
         ("2.0", [], ()),
         ("1!1.0", ["1.0"], ("1.0",)),
+        ("1.post1", ["1.0", "1.post1"], ("1.post1", "1.0")),
     ],
 )
 def test_near_versions(wanted: str, known: list[str], expected: tuple[str, ...]) -> None:
