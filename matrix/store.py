@@ -280,9 +280,13 @@ def _append(path: Path, aside: Path, block: bytes) -> None:
         try:
             _write_whole(fd, block)
             os.fsync(fd)
-        except BaseException:
-            # Ctrl-C lands here too: a block that is only partly out must not be taken for stored.
+        except OSError:
             os.ftruncate(fd, size)
+            raise
+        except BaseException:
+            # Ctrl-C: what is whole in the file was finished and stays; a block that is only partly out does not.
+            if os.fstat(fd).st_size != size + len(block):
+                os.ftruncate(fd, size)
             raise
     finally:
         os.close(fd)

@@ -260,6 +260,26 @@ def test_a_write_that_the_disk_takes_only_in_part_leaves_nothing_behind(
     assert [item.question.cell for item in Store(tmp_path)] == ["a"]
 
 
+@pytest.mark.parametrize(("share", "kept"), [(1.0, ["a", "b"]), (0.5, ["a"])])
+def test_an_interrupt_in_the_middle_of_a_write_keeps_what_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, kept: list[str]
+) -> None:
+    store = Store(tmp_path)
+    store.add(observation("a", Tier.RESOLVE))
+    real = os.write
+
+    def interrupted(fd: int, block: bytes) -> int:
+        real(fd, block[: int(len(block) * share)])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.add(observation("b", Tier.RESOLVE))
+    store.add(observation("c", Tier.RESOLVE))
+    assert [item.question.cell for item in Store(tmp_path)] == [*kept, "c"]
+
+
 def test_a_full_disk_while_a_detail_is_written_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", _refuse(errno.ENOSPC))
     with pytest.raises(NoSpaceError):
