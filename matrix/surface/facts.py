@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-FACTS_VERSION = 1
+FACTS_VERSION = 2
 
 # A row is a JSON list whose order is that of the fields of the dataclass it stands for; trailing defaults are cut.
 Row = list[Any]

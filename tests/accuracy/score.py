@@ -3,8 +3,8 @@
 Each recorded module is predicted from the wheels alone (read from the index, kept in the cache) and compared with what
 its import did. Which packages the environment lacked is taken from the record: that is a fact about the environment,
 not about versions. A failure that comes from such a package, from the missing GPU or from a package outside the axes is
-no misfit; it counts `aside`. One that the target meets inside itself (vLLM importing transformers) counts `inside`:
-this tier reads what verl uses of its targets, not what they use of each other.
+no misfit; it counts `aside`, and so does a target's own circle of imports. `inside` says how many of the failures are
+met inside a target, by vLLM importing transformers; they are hits and misses like the others.
 
 ``--wrong`` lists every disagreement with the recorded message.
 """
@@ -58,8 +58,9 @@ def root_cause(row: Record) -> Record:
 def real(row: Record) -> str:
     """Return what happened: `ok`, `breaks`, or something that is no misfit of verl with a package.
 
-    `absent`: a package is not installed. `inside`: verl's import is right, but the target's own code fails, at a
-    misfit of one target with another (vLLM 0.13 with transformers 5). `else`: no GPU, packages outside the axes.
+    `absent`: a package is not installed. `inside`: a break as well, but verl's import is right and the target's own
+    code fails, at a misfit of one target with another (vLLM 0.13 with transformers 5). `else`: no GPU, packages outside
+    the axes, a target's own circle of imports.
     """
     if row["outcome"] == "ok":
         return "ok"
@@ -74,8 +75,8 @@ def real(row: Record) -> str:
         if root in ROOTS or "vllm version" in str(cause.get("message")):
             if str(cause.get("exception")) not in IMPORT_ERRORS:
                 return "else"
-            frame = cause.get("frame")
-            return "breaks" if frame is None or str(frame).startswith("verl/") else "inside"
+            place = str(cause.get("frame") or "verl").partition("/")[0]
+            return "breaks" if place == "verl" else "else" if place == root else "inside"
     return "else"
 
 
@@ -125,6 +126,12 @@ class Pair:
         self.world.save()
         return found
 
+    def fails_inside(self, module: str, names: Sequence[str]) -> bool:
+        """Return whether the target's own code is predicted to raise when these names are imported."""
+        if module.partition(".")[0] not in entrypoints.load(self.subject.version).followed:
+            return False
+        return any(self.world.import_failure(module, name) is not None for name in names)
+
     def predicted_use(self, row: Record) -> str:
         """Return `ok`, `breaks`, or `else` where the tier cannot tell, for one import statement taken by itself."""
         (statement,) = ast.parse(row["statement"]).body
@@ -133,6 +140,8 @@ class Pair:
         found = []
         if isinstance(statement, ast.Import):
             found = [self.world.module(alias.name) for alias in statement.names]
+            if any(self.fails_inside(alias.name, [""]) for alias in statement.names):
+                return "breaks"
         elif isinstance(statement, ast.ImportFrom) and statement.module:
             module = statement.module
             found = [self.world.module(module)]
@@ -140,6 +149,8 @@ class Pair:
                 found += [
                     self.world.lookup(module, alias.name).presence for alias in statement.names if alias.name != "*"
                 ]
+            if self.fails_inside(module, [alias.name for alias in statement.names]):
+                return "breaks"
         if Presence.MISSING in found:
             return "breaks"
         return "ok" if all(presence is Presence.PRESENT for presence in found) else "else"
@@ -150,15 +161,13 @@ def score(expected: Sequence[tuple[str, str, Record]]) -> tuple[Counter[str], li
     tally: Counter[str] = Counter()
     wrong = []
     for predicted, happened, row in expected:
-        if happened == "inside":
-            tally["inside"] += 1
-            continue
+        tally["inside"] += happened == "inside"
         if happened in ("absent", "else") or predicted == "absent":
             tally["aside" if happened in ("absent", "else") else "aside-wrong"] += 1
             if happened == "ok" and predicted == "absent":
                 wrong.append(f"predicted absent, imports: {where(row)}")
             continue
-        breaks, did = predicted == "breaks", happened == "breaks"
+        breaks, did = predicted == "breaks", happened in ("breaks", "inside")
         word = {(True, True): "TP", (True, False): "FP", (False, True): "FN", (False, False): "TN"}[breaks, did]
         tally[word] += 1
         if word in ("FP", "FN"):
