@@ -169,6 +169,7 @@ _VARIES = (
     (r'("wheel_bytes": )\d+', r"\1N"),
     (r"\b\d+\.\d s\b", "S s"),
     (r"\b[0-9a-f]{64}\b", "DIGEST"),
+    (r"rules \d+ facts \d+", "rules N facts N"),
     (r"is not TOML: .*", "is not TOML: WHY"),
     (r"--override: .*", "--override: WHY"),
 )
