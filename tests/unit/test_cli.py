@@ -68,6 +68,7 @@ CHECKS = {
 @pytest.mark.parametrize("name", CHECKS)
 def test_check_begins_with_the_verdict_and_what_follows(site: Site, home: Path, name: str) -> None:
     code, words = CHECKS[name]
+    _said(site, home, f"check {words}")
     heard = _said(site, home, f"check {words}")
     assert heard.code == code
     assert heard.err == ""
@@ -127,7 +128,9 @@ def test_run_prints_json_alone(site: Site, home: Path) -> None:
 
 
 def test_grid_counts_the_pairs_and_writes_them_as_csv(site: Site, home: Path) -> None:
-    heard = _said(site, home, "grid --x-only 0.9* --y-only 0.2{4,6,7,8,9}.0 --out HOME/grid")
+    words = "grid --x-only 0.9* --y-only 0.2{4,6,7,8,9}.0 --out HOME/grid"
+    _said(site, home, words)
+    heard = _said(site, home, words)
     assert heard.code == 0
     check_golden("grid.txt", steady(heard.text, (home, "HOME")))
     check_golden("grid.csv", steady((home / "grid" / "grid-verl-vllm.csv").read_text(encoding="utf-8")))
