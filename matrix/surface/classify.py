@@ -148,7 +148,7 @@ def _sketch(run: Run, reach: Reach, draft: Draft) -> Sketch:
 def _feature(run: Run, reach: Reach, draft: Draft) -> str:
     """Return the feature in whose code the use lies; of a missing module of verl, the feature that it would serve.
 
-    Where a condition asks for a model's type, the feature is that model: nobody else meets it.
+    Where a condition asks for a model or turns a feature on, it is that model or feature: nobody else meets it.
     """
     if draft.kind is Kind.OWN_MODULE_MISSING:
         missing = run.profile.feature(draft.symbol.replace(".", "/") + ".py", "")
@@ -157,8 +157,11 @@ def _feature(run: Run, reach: Reach, draft: Draft) -> str:
     feature = run.profile.feature(draft.module.module.path, draft.scope)
     if feature not in _GENERAL:
         return feature
-    models = {name: None for guard in _guards(reach, draft) if guard.taken for name in guard.condition.models}
-    return f"model:{'/'.join(models)}" if models else feature
+    around = [guard for guard in _guards(reach, draft) if guard.optional]
+    models = {name: None for guard in around if guard.taken for name in guard.condition.models}
+    if models:
+        return f"model:{'/'.join(models)}"
+    return run.profile.feature_behind([guard.text for guard in around]) or feature
 
 
 def _names(entries: Iterable[EntryPoint]) -> tuple[str, ...]:
@@ -175,8 +178,7 @@ def _effect(run: Run, reach: Reach, draft: Draft) -> tuple[Effect, tuple[EntryPo
     if draft.kind is Kind.PACKAGE_ABSENT:
         return Effect.BREAKS_FEATURE, reach.reaching(name), ""
     if draft.kind is Kind.GATE_WRONG:
-        if run.failure(name) is not None and not is_absence(run.failure(name)):
-            return Effect.BREAKS_IMPORT, reach.broken_by(name) or reach.reaching(name), ""
+        # What breaks in the branch that it takes is told by itself, and may break in the other one too.
         return Effect.DEGRADES, reach.reaching(name), ""
     if not draft.exception:
         return Effect.DEGRADES, reach.reaching(name), _conditions(reach, draft)

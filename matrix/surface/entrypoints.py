@@ -6,7 +6,7 @@ import ast
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
@@ -20,6 +20,9 @@ from matrix.surface.execution.syntax import Condition
 
 DATA = Path(__file__).with_name("verl.toml")
 SCHEMA = 1
+
+Place = tuple[re.Pattern[str], re.Pattern[str]]
+"""Which modules, and which functions in them (`Class.method`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +38,18 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureRule:
-    """Which code belongs to a feature: compiled globs over the path and over the scope inside the file."""
+    """Which code belongs to a feature: globs over the path, the scope inside the file, and the conditions around it."""
 
     name: str
     paths: re.Pattern[str] | None
     scopes: re.Pattern[str] | None
+    guards: re.Pattern[str] | None = None
     needs: tuple[str, ...] = ()
 
     def matches(self, path: str, scope: str) -> bool:
-        """Return whether this rule claims the place."""
+        """Return whether this rule claims the place, whatever the conditions around it."""
+        if self.guards is not None:
+            return False
         by_path = self.paths is None or self.paths.match(path) is not None
         return by_path and (self.scopes is None or self.scopes.match(scope) is not None)
 
@@ -63,7 +69,7 @@ class Profile:
 
     entries: tuple[EntryPoint, ...]
     features: tuple[FeatureRule, ...]
-    default_path: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = ()
+    default_path: tuple[Place, ...] = ()
     calls: Mapping[str, bool] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
     factories: re.Pattern[str] | None = None
@@ -82,6 +88,12 @@ class Profile:
     def feature(self, path: str, scope: str) -> str:
         """Return the feature in whose code the place lies, "" when no rule claims it."""
         return next((rule.name for rule in self.features if rule.matches(path, scope)), "")
+
+    def feature_behind(self, guards: Iterable[str]) -> str:
+        """Return the feature that one of these conditions turns on, "" when no rule says so."""
+        texts = list(guards)
+        found = (rule for rule in self.features if rule.guards is not None and any(map(rule.guards.match, texts)))
+        return next((rule.name for rule in found), "")
 
     def holds(self, condition: Condition) -> bool | None:
         """Return whether an ordinary run meets a condition of its configuration, None when nothing says so."""
@@ -142,11 +154,16 @@ def load(version: Version, path: Path = DATA) -> Profile:
         raise DataError(path, "schema", f"expected {SCHEMA}, found {data.get('schema')!r}")
     entries = [_entry(path, index, item, version) for index, item in enumerate(data.get("entry", ()))]
     assume, engine = data.get("assume", {}), data.get("engine", {})
+    rules = [_feature(path, index, item, version) for index, item in enumerate(data.get("feature", ()))]
     ordinary = [_condition(path, index, item, version) for index, item in enumerate(data.get("ordinary", ()))]
     return Profile(
         entries=tuple(entry for entry in entries if entry is not None),
-        features=tuple(_feature(path, index, item) for index, item in enumerate(data.get("feature", ()))),
-        default_path=tuple(_place(path, item) for item in data.get("default_path", {}).get("functions", ())),
+        features=tuple(rule for rule in rules if rule is not None),
+        default_path=tuple(
+            place
+            for index, item in enumerate(data.get("default_path", ()))
+            for place in _places(path, f"default_path[{index}]", item, version)
+        ),
         calls=dict(assume.get("calls", {})),
         missing=frozenset(assume.get("missing", ())),
         factories=_globs(assume["factories"]) if "factories" in assume else None,
@@ -200,16 +217,20 @@ def _condition(path: Path, index: int, item: Mapping[str, object], version: Vers
     return tuple(texts) if _concerns(path, where, item, version) else (), holds
 
 
-def _feature(path: Path, index: int, item: Mapping[str, object]) -> FeatureRule:
+def _feature(path: Path, index: int, item: Mapping[str, object], version: Version) -> FeatureRule | None:
+    """Return the rule, or None when its `verl` range does not hold this release."""
     if not isinstance(item.get("name"), str):
         raise DataError(path, f"feature[{index}].name", f"expected a name, found {item.get('name')!r}")
-    if "paths" not in item and "scopes" not in item:
-        raise DataError(path, f"feature[{index}]", "needs `paths` or `scopes`")
-    paths, scopes = (_globs(item[key]) if key in item else None for key in ("paths", "scopes"))
+    if not {"paths", "scopes", "guards"} & item.keys():
+        raise DataError(path, f"feature[{index}]", "needs `paths`, `scopes` or `guards`")
+    if not _concerns(path, f"feature[{index}]", item, version):
+        return None
+    paths, scopes, guards = (_globs(item[key]) if key in item else None for key in ("paths", "scopes", "guards"))
     needs = item.get("needs", ())
     if not isinstance(needs, list | tuple):
         raise DataError(path, f"feature[{index}].needs", f"expected a list of import roots, found {needs!r}")
-    return FeatureRule(name=str(item["name"]), paths=paths, scopes=scopes, needs=tuple(str(root) for root in needs))
+    roots = tuple(str(root) for root in needs)
+    return FeatureRule(name=str(item["name"]), paths=paths, scopes=scopes, guards=guards, needs=roots)
 
 
 def _model(path: Path, index: int, item: Mapping[str, object]) -> Model:
@@ -227,8 +248,16 @@ def _globs(value: object) -> re.Pattern[str]:
     return re.compile("|".join(translate(str(glob)) for glob in globs) or r"(?!)")
 
 
-def _place(path: Path, item: object) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _places(path: Path, where: str, item: Mapping[str, object], version: Version) -> Iterable[Place]:
+    """Return the places that a table of the default path names; none outside its `verl` range."""
+    functions = item.get("functions")
+    if not isinstance(functions, list):
+        raise DataError(path, f"{where}.functions", f"expected a list of `module:scope`, found {functions!r}")
+    return [_place(path, where, text) for text in functions] if _concerns(path, where, item, version) else []
+
+
+def _place(path: Path, where: str, item: object) -> Place:
     module, colon, scope = str(item).partition(":")
     if not colon:
-        raise DataError(path, "default_path.functions", f"expected `module:scope`, found {item!r}")
+        raise DataError(path, f"{where}.functions", f"expected `module:scope`, found {item!r}")
     return re.compile(translate(module)), re.compile(translate(scope))

@@ -23,6 +23,8 @@ def message(finding: Finding, detail: str, shown: str, moved: tuple[str, ...]) -
         parts.append(f"verl shows it as {shown}")
     if effect is Effect.BREAKS_FEATURE and feature:
         parts.append(f"breaks {feature}" + (f" when {guard}" if guard else ""))
+    elif finding.kind is Kind.GATE_WRONG:
+        parts.append("verl goes the wrong way")
     elif effect is Effect.DEGRADES:
         parts.append("no error is raised" + (f" (when {guard})" if guard else ""))
     elif effect is Effect.GUARDED and guard:

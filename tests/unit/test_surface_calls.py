@@ -253,6 +253,22 @@ FLAGS_INLINE = """
 """
 
 
+FORWARDED = """
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    def main(config):
+        options = {"seed": 1, "gone": 2}
+        if config.images:
+            options["limit"] = config.images
+        AsyncEngineArgs(**options)
+"""
+
+
+def test_options_handed_on_keep_the_condition_under_which_they_are_set() -> None:
+    report = report_of(FORWARDED, VLLM)
+    keys = {item.symbol.rpartition("(")[2]: (item.default_path, item.guard) for item in report.findings}
+    assert keys == {"seed=)": (True, ""), "gone=)": (True, ""), "limit=)": (False, "config.images")}
+
+
 def test_options_that_become_flags() -> None:
     report = report_of({SERVER: FLAGS}, VLLM)
     keys = {item.symbol.rpartition(".")[2]: (item.default_path, item.guard) for item in report.findings}

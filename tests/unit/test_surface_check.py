@@ -282,7 +282,7 @@ KNOWN: list[tuple[str, Mapping[str, str], Mapping[str, str], dict[str, str], lis
         {"verl/workers/rollout/vllm_rollout/__init__.py": OLD_GATE},
         {"vllm/__init__.py": "class LLM: ...\n"},
         {"vllm": "0.11.0"},
-        ["breaks-import gate-wrong vllm==0.11.0", "breaks-import name-missing vllm.gone"],
+        ["breaks-import name-missing vllm.gone", "degrades gate-wrong vllm==0.11.0"],
     ),
 ]
 

@@ -283,6 +283,54 @@ def test_a_function_called_for_one_model_belongs_to_that_model() -> None:
     assert (found.feature, found.guard) == ("model:kimi_vl", f"model.{HF} == 'kimi_vl'")
 
 
+def test_a_registry_calls_each_of_its_functions_under_the_condition_of_its_key() -> None:
+    source = f"def other(): ...\ndef patch():\n    {MISSING}PATCHES = {{'kimi_vl': patch, 'other': other}}\n" + body(
+        f"PATCHES[model.{HF}]()\n"
+    )
+    found = only(report_of(source, VLLM))
+    assert (found.feature, found.guard, found.default_path) == ("model:kimi_vl", f"model.{HF} == 'kimi_vl'", False)
+
+
+def test_a_registry_of_model_classes() -> None:
+    source = f"def load():\n    {MISSING}LOADERS = {{'DeepseekV2ForCausalLM': load}}\n" + body("LOADERS[arch]()\n")
+    assert only(report_of(source, VLLM)).feature == "model:DeepseekV2ForCausalLM"
+
+
+CASES = [
+    ("case Kind.A:", "config.kind == Kind.A"),
+    ("case Kind.A | Kind.B:", "config.kind in (Kind.A, Kind.B)"),
+    ("case Kind.B:\n        pass\n    case _:", "config.kind not in (Kind.B,)"),
+    ("case [first]:", "config.kind"),
+]
+
+
+@pytest.mark.parametrize(("case", "guard"), CASES)
+def test_a_case_is_a_condition(case: str, guard: str) -> None:
+    source = f"match config.kind:\n    {case}\n        {MISSING}"
+    found = only(report_of(body(source), VLLM))
+    assert (found.guard, found.default_path) == (guard, False)
+
+
+def test_an_error_raised_again_as_it_was_is_not_told_twice() -> None:
+    source = f"try:\n    {MISSING}except Exception as e:\n    raise e\n"
+    assert "verl shows it" not in only(report_of(source, VLLM)).message
+
+
+BEHIND = [
+    ("lora_rank > 0", "lora"),
+    ("config.rollout.name == 'vllm' and config.model.get('lora_rank', 0) > 0", "lora"),
+    ("not lora_rank > 0", "training"),
+    ("self.nnodes > 1", "multi-node"),
+    ("not self.node_rank == 0", "training"),
+    ("config.other", "training"),
+]
+
+
+@pytest.mark.parametrize(("condition", "feature"), BEHIND)
+def test_a_feature_is_known_by_the_condition_that_turns_it_on(condition: str, feature: str) -> None:
+    assert only(report_of(body(f"if {condition}:\n    {MISSING}"), VLLM)).feature == feature
+
+
 def test_a_function_called_under_an_ordinary_condition_is_on_the_default_path() -> None:
     source = body("if self._is_actor or self._is_rollout:\n    build()\n") + f"def build():\n    {MISSING}"
     assert only(report_of(source, VLLM)).default_path

@@ -51,7 +51,29 @@ FEATURES = [
     ("verl/trainer/main_ppo.py", "main", "training"),
     ("verl/experimental/agent_loop/agent_loop.py", "f", "agent-loop"),
     ("other/x.py", "f", ""),
+    ("verl/workers/rollout/vllm_rollout/fire_vllm_rollout.py", "f", "fire-sampling"),
 ]
+OLDER = [
+    ("verl/workers/rollout/vllm_rollout/vllm_async_server.py", "S.launch_server", "async-rollout"),
+    ("verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py", "vLLMAsyncRollout.init_worker", "async-rollout"),
+    ("verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py", "vLLMRollout.__init__", "rollout"),
+]
+
+
+@pytest.mark.parametrize(("path", "scope", "feature"), OLDER)
+def test_features_of_older_releases(path: str, scope: str, feature: str) -> None:
+    assert entrypoints.load(Version("0.6.1")).feature(path, scope) == feature
+
+
+def test_the_server_is_on_the_default_path_since_it_is_the_default() -> None:
+    server = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+    seen = [entrypoints.load(Version(v)).on_default_path(server, "vLLMHttpServer.generate") for v in ("0.6.1", "0.7.0")]
+    assert seen == [False, True]
+
+
+def test_what_nothing_of_a_release_uses_is_no_entry_point() -> None:
+    names = {text: [entry.name for entry in entrypoints.load(Version(text)).entries] for text in ("0.5.0", "0.6.0")}
+    assert [text for text, found in names.items() if "fsdp-vllm-sharding" in found] == ["0.5.0"]
 
 
 @pytest.mark.parametrize(("path", "scope", "feature"), FEATURES)
@@ -105,7 +127,10 @@ FAULTS = [
     ("schema = 1\n[[feature]]\npaths = []", "feature[0].name"),
     ('schema = 1\n[[feature]]\nname = "x"', "feature[0]"),
     ('schema = 1\n[[feature]]\nname = "x"\npaths = ["a"]\nneeds = "y"', "feature[0].needs"),
-    ('schema = 1\n[default_path]\nfunctions = ["no colon"]', "default_path.functions"),
+    ('schema = 1\n[[default_path]]\nfunctions = ["no colon"]', "default_path[0].functions"),
+    ('schema = 1\n[[default_path]]\nfunctions = "a:b"', "default_path[0].functions"),
+    ('schema = 1\n[[default_path]]\nfunctions = ["a:b"]\nverl = "newer"', "default_path[0].verl"),
+    ('schema = 1\n[[feature]]\nname = "x"\npaths = ["a"]\nverl = "newer"', "feature[0].verl"),
     ('schema = 1\n[[ordinary]]\nholds = true\ntexts = "a"', "ordinary[0].texts"),
     ('schema = 1\n[[ordinary]]\nholds = 1\ntexts = ["a"]', "ordinary[0].holds"),
     ('schema = 1\n[[ordinary]]\nholds = true\ntexts = ["a"]\nverl = "newer"', "ordinary[0].verl"),

@@ -194,9 +194,11 @@ def test_versions_compared_as_text_are_wrong_where_it_matters(version: str, oper
 def test_the_branch_that_a_wrong_gate_takes_is_followed() -> None:
     source = f"import vllm\nif vllm.__version__ <= '0.6.3':\n    {MISSING}\nelse:\n    from vllm.new import here\n"
     assert lines(report_of(source, VLLM, {"vllm": "0.11.0"})) == [
-        "breaks-import gate-wrong vllm==0.11.0",
         "breaks-import module-missing vllm.old",
+        "degrades gate-wrong vllm==0.11.0",
     ]
+    taken = report_of(source, VLLM, {"vllm": "0.11.0"}).findings[1]
+    assert taken.message.endswith("as versions it would be False; verl goes the wrong way")
     assert lines(report_of(source, VLLM, {"vllm": "0.8.0"})) == []
 
 

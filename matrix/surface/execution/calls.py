@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from matrix.surface.execution import engine
 from matrix.surface.execution.imports import from_answer
 from matrix.surface.execution.known import known_call
 from matrix.surface.execution.questions import Shape
 from matrix.surface.execution.run import MAX_DEPTH, Run
-from matrix.surface.execution.state import Raised, Returned
+from matrix.surface.execution.state import Guard, Raised, Returned
 from matrix.surface.execution.values import (
     UNKNOWN,
     BuiltinValue,
@@ -48,12 +48,16 @@ _UNCHANGING = (
 
 @dataclass(slots=True)
 class Arguments:
-    """The arguments of a call: what is given by position and by name, and whether there may be more."""
+    """The arguments of a call: what is given by position and by name, and whether there may be more.
+
+    `guards`: under which condition a keyword is given at all, where it comes from a dict that was filled so.
+    """
 
     positional: list[Value]
     keywords: dict[str, Value]
     more_positional: bool = False
     more_keywords: bool = False
+    guards: dict[str, Guard] = field(default_factory=dict)
 
 
 def call(run: Run, node: ast.expr, env: Env) -> Value:
@@ -92,6 +96,7 @@ def _arguments(run: Run, node: ast.Call, env: Env) -> Arguments:
             made.keywords[keyword.arg] = value
         elif isinstance(value, DictValue):
             made.keywords.update(value.items)
+            made.guards.update(value.guards)
             made.more_keywords = made.more_keywords or not value.complete
         else:
             made.more_keywords = True
@@ -122,7 +127,12 @@ def check_call(run: Run, function: RefValue, arguments: Arguments, node: ast.AST
         more_keywords=arguments.more_keywords,
     )
     for found in run.world.misfits(ref, shape, bound=function.bound or ref.kind != "method"):
+        guard = next((arguments.guards[key] for key in arguments.guards if found.is_about(key)), None)
+        depth = len(run.guards)
+        if guard is not None:
+            run.push(guard)
         run.report(found.kind, found.symbol, node, "TypeError", certain=found.certain, ref=ref, detail=found.detail)
+        run.unwind(depth)
 
 
 def _call_partial(run: Run, function: PartialValue, arguments: Arguments, node: ast.Call) -> Value:

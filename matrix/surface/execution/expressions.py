@@ -12,6 +12,7 @@ from matrix.surface.execution.calls import call
 from matrix.surface.execution.members import member
 from matrix.surface.execution.run import Evaluator, Run
 from matrix.surface.execution.state import Guard
+from matrix.surface.execution.syntax import Condition
 from matrix.surface.execution.values import (
     UNKNOWN,
     BuiltinValue,
@@ -261,7 +262,20 @@ def item(run: Run, node: ast.expr, env: Env) -> Value:
             return UNKNOWN
     if isinstance(owner, DictValue) and isinstance(index, str):
         return owner.items.get(index, UNKNOWN)
+    if isinstance(owner, DictValue) and not run.quiet:
+        _touch_one_of(run, owner, node.slice)
     return owner if isinstance(owner, RefValue) and owner.ref.kind == "class" else UNKNOWN
+
+
+def _touch_one_of(run: Run, owner: DictValue, index: ast.expr) -> None:
+    """Note that the code refers to one of a dict's functions or classes: to each under the condition of its key."""
+    for key, value in owner.items.items():
+        if isinstance(value, FunctionValue | ClassValue):
+            test = ast.Compare(index, [ast.Eq()], [ast.Constant(key)])
+            depth = len(run.guards)
+            run.push(Guard(Condition(test), taken=True, decided=False))
+            run.touch(value)
+            run.unwind(depth)
 
 
 def part(run: Run, node: ast.expr, env: Env) -> Value:

@@ -184,6 +184,7 @@ def joined(first: Value, second: Value) -> Value:
     if isinstance(first, DictValue) and isinstance(second, DictValue):
         both = DictValue(dict(first.items), complete=first.complete and second.complete)
         both.nodes.update(first.nodes)
+        both.guards.update(first.guards)
         both.absorb(second)
         return both
     return first if type(first) is type(second) and first == second else UNKNOWN

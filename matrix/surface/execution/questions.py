@@ -55,6 +55,10 @@ class Misfit:
     detail: str = ""
     certain: bool = True
 
+    def is_about(self, keyword: str) -> bool:
+        """Return whether it is this keyword that does not fit: the symbol ends with `(keyword=)` or `.keyword`."""
+        return self.symbol.endswith((f"({keyword}=)", f".{keyword}"))
+
 
 @dataclass(slots=True)
 class Questions:

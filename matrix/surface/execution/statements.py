@@ -13,7 +13,7 @@ from matrix.surface.execution.definitions import annotated, define_class, define
 from matrix.surface.execution.imports import import_from, import_statement
 from matrix.surface.execution.run import Executor, Run
 from matrix.surface.execution.state import Flow, Frame, Guard, Jump, Raised, Returned, catches, version_mark
-from matrix.surface.execution.syntax import last_name
+from matrix.surface.execution.syntax import Condition, case_tests, last_name
 from matrix.surface.execution.values import (
     UNKNOWN,
     ClassValue,
@@ -138,8 +138,8 @@ def choose(run: Run, node: ast.stmt, env: Env) -> Flow:
     """Execute a `match`: every case may be the one."""
     assert isinstance(node, ast.Match)
     run.evaluate(node.subject, env)
-    for case in node.cases:
-        guard = Guard(run.subject.condition(node.subject), taken=True, decided=False, doubtful=run.at_import)
+    for case, test in zip(node.cases, case_tests(node), strict=True):
+        guard = Guard(Condition(test), taken=True, decided=False, doubtful=run.at_import)
         before = dict(env[0])
         gates.speculate(run, case.body, env, guard)
         gates.join(env[0], before)
@@ -170,7 +170,8 @@ def throw(run: Run, node: ast.stmt, env: Env) -> Flow:
         if draft is not None and draft in run.handled:
             run.handled.remove(draft)
             draft.handler = None
-            draft.shown = "" if node.exc is None else run.subject.text(node.exc)
+            # `raise e` shows the error that was caught.
+            draft.shown = run.subject.text(node.exc) if isinstance(node.exc, ast.Call) else ""
             draft.exception = exception or draft.exception
         raise Raised(exception, draft)
     return _refuse(run, node, last_name(node.exc) if node.exc is not None else "")

@@ -17,6 +17,7 @@ _ENVIRONMENTAL: Final = re.compile(
     re.IGNORECASE,
 )
 _VERSION: Final = re.compile(r"version|VERSION|_ver\b")
+_MODEL_CLASS: Final = re.compile(r"For(CausalLM|ConditionalGeneration)\Z|LMHeadModel\Z")
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
 
 
@@ -124,17 +125,15 @@ class Condition:
 
     @cached_property
     def models(self) -> tuple[str, ...]:
-        """Return the types of Hugging Face models one of which it asks for: `config.model_type in ("a", "b")`."""
+        """Return the Hugging Face models one of which it asks for, by type (`config.model_type in ("a", "b")`) or class."""
         return tuple(
             item.value
             for part in ast.walk(self.node)
-            if isinstance(part, ast.Compare)
-            and isinstance(part.ops[0], ast.Eq | ast.In)
-            and isinstance(part.left, ast.Attribute)
-            and part.left.attr == "model_type"
-            and last_name(part.left.value) in ("config", "hf_config")
+            if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq | ast.In)
             for item in ast.walk(part.comparators[0])
-            if isinstance(item, ast.Constant) and isinstance(item.value, str)
+            if isinstance(item, ast.Constant)
+            and isinstance(item.value, str)
+            and (_asks_for_type(part.left) or _MODEL_CLASS.search(item.value))
         )
 
     @cached_property
@@ -150,6 +149,26 @@ class Condition:
             and isinstance(call.args[1], ast.Constant)
             and isinstance(call.args[1].value, str)
         )
+
+
+def case_tests(node: ast.Match) -> list[ast.expr]:
+    """Return for each case the condition that it stands for, its subject alone where a pattern is no plain value."""
+    tests: list[ast.expr] = []
+    before: list[ast.expr] = []
+    for case in node.cases:
+        patterns = case.pattern.patterns if isinstance(case.pattern, ast.MatchOr) else [case.pattern]
+        values = [pattern.value for pattern in patterns if isinstance(pattern, ast.MatchValue)]
+        catches_all = isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None
+        if catches_all and before:
+            tests.append(ast.Compare(node.subject, [ast.NotIn()], [ast.Tuple(list(before))]))
+        elif len(values) != len(patterns):
+            tests.append(node.subject)
+        elif len(values) == 1:
+            tests.append(ast.Compare(node.subject, [ast.Eq()], values))
+        else:
+            tests.append(ast.Compare(node.subject, [ast.In()], [ast.Tuple(values)]))
+        before += values
+    return tests
 
 
 def dotted_text(text: str) -> bool:
@@ -186,6 +205,15 @@ def function_facts(node: Function) -> FunctionFacts:
         static="staticmethod" in names,
         plain=all(name in _PLAIN_DECORATORS for name in names),
         overrides="override" in names,
+    )
+
+
+def _asks_for_type(node: ast.expr) -> bool:
+    """Return whether it is the `model_type` of a model's own configuration; verl's has one that means something else."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "model_type"
+        and last_name(node.value) in ("config", "hf_config")
     )
 
 
