@@ -88,23 +88,22 @@ def one_engine(home: Path) -> list[Figure]:
         Figure(
             name="surface of one engine, warm", value=statistics.median(warm), target=0.3, unit="s", samples=tuple(warm)
         ),
-        Figure(name="bytes read of the engine's wheel", value=share, target=3, unit="%"),
+        Figure(name="bytes read, share of the wheels", value=share, target=3, unit="%"),
     ]
 
 
 def bytes_share(home: Path) -> float:
-    """Return the largest share, in percent, of a wheel over 100 MB that the surface checks in this store have read."""
+    """Return the largest share of its wheels, in percent, that a surface check in this store has read over the network.
+
+    verl's own wheel, which is read whole, counts in it; raises ValueError where no check has read anything.
+    """
     from matrix.store import Store
     from matrix.tier import Tier
 
-    shares = [0.0]
-    for observation in Store(home / "store"):
-        if observation.question.tier is not Tier.SURFACE:
-            continue
-        read, whole = observation.detail.get("bytes_read"), observation.detail.get("wheel_bytes")
-        if not isinstance(read, dict) or not isinstance(whole, dict):
-            continue
-        shares += [100 * float(read[name]) / float(size) for name, size in whole.items() if float(size) > 1e8]
+    details = [item.detail for item in Store(home / "store") if item.question.tier is Tier.SURFACE]
+    shares = [100 * float(str(detail["bytes_read"])) / float(str(detail["wheel_bytes"])) for detail in details]
+    if not any(shares):
+        raise ValueError("no surface check has read anything")
     return max(shares)
 
 
