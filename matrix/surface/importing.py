@@ -16,6 +16,7 @@ Rows are plain lists, so that they can be kept like facts (`matrix.surface.facts
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from typing import Any
 
 from matrix.surface.expressions import dotted
 from matrix.surface.facts import ModuleFacts, Row
+from matrix.surface.skeleton import skeleton
 
 _NOT_NOW = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _STORED = re.compile(
@@ -37,12 +39,8 @@ def read_imports(source: bytes, name: str, *, package: bool) -> ModuleFacts:
     `data`: `imports`, the rows; `bound`, the names that its statements bind, for a package and for a module with
     `__getattr__`; `getattr`, whether it has one; `patched`, names of attributes that it stores anywhere but on `self`.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            warnings.simplefilter("ignore", DeprecationWarning)
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = _parsed(source)
+    if tree is None:
         return ModuleFacts({})
     anchor = name.split(".") if package else name.split(".")[:-1]
     reader = _Reader(anchor, tree)
@@ -55,6 +53,17 @@ def read_imports(source: bytes, name: str, *, package: bool) -> ModuleFacts:
         "patched": sorted(stored_attributes(source)),
     }
     return ModuleFacts({key: value for key, value in data.items() if value})
+
+
+def _parsed(source: bytes) -> ast.Module | None:
+    """Return the tree of a text, without the bodies of its functions where that is safe; None if it does not parse."""
+    for text in (skeleton(source), source):
+        if text is not None:
+            with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+                warnings.simplefilter("ignore", SyntaxWarning)
+                warnings.simplefilter("ignore", DeprecationWarning)
+                return ast.parse(text)
+    return None
 
 
 class _Reader:
