@@ -10,6 +10,8 @@ from matrix.surface.execution.run import Run
 from matrix.surface.wording import taken_by
 
 _ROLLOUT = "vllm-rollout"
+# Of a misfit between targets: without a second one there is nothing to ask.
+_SIDES = 2
 
 
 def model_failures(run: Run, found: tuple[Sketch, ...]) -> tuple[Sketch, ...]:
@@ -18,6 +20,8 @@ def model_failures(run: Run, found: tuple[Sketch, ...]) -> tuple[Sketch, ...]:
     Where none of the usual ones can, an ordinary run meets it whatever its configuration. What `found` says already
     of every import of the engine is not said again of each model.
     """
+    if len(run.versions) < _SIDES:
+        return ()
     if not any(entry.name == _ROLLOUT and entry.module in run.modules for entry in run.profile.entries):
         return ()
     known = {

@@ -12,12 +12,14 @@ from packaging.version import Version
 from matrix.errors import DataError
 from matrix.finding import Effect, Finding, Kind
 from matrix.surface import entrypoints
+from matrix.surface.answer import ImportFailure, Presence
 from matrix.surface.factstore import FactStore
 from matrix.surface.importing import read_imports, stored_attributes
+from matrix.surface.report import check_surface
 from matrix.surface.world import World
 from matrix.tier import Outcome
-from tests.unit.source_trees import world_of
-from tests.unit.surface_case import MAIN, SERVER, body, lines, report_of
+from tests.unit.source_trees import archives, world_of
+from tests.unit.surface_case import MAIN, SERVER, body, lines, report_of, subject_of
 
 OTHER = {
     "transformers/__init__.py": "class There: ...\nfrom . import models",
@@ -220,6 +222,7 @@ def test_a_relative_import_of_a_package_is_of_itself() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ what comes of it
+MODELS = "vllm/model_executor/models/"
 ROLLOUT = "verl/workers/rollout/vllm_rollout/__init__.py"
 ENGINE = {**OTHER, "vllm/__init__.py": "", "vllm/engine.py": f"{GONE}\nclass Engine: ..."}
 ATTEMPT = "try:\n    from vllm.engine import Engine\nexcept ImportError:\n    Engine = None"
@@ -272,12 +275,28 @@ def test_each_feature_is_told_once_with_all_its_entry_points() -> None:
     assert {"ppo", "vllm-rollout", "vllm-server"} <= set(found[0].entry_points)
 
 
-def test_one_target_is_not_asked() -> None:
+class Asked(World):
+    """A world that remembers which modules it was asked about."""
+
+    asked: list[str]
+
+    def module(self, dotted: str) -> Presence:
+        self.asked.append(dotted)
+        return super().module(dotted)
+
+    def import_failure(self, module: str, name: str = "") -> ImportFailure | None:
+        raise AssertionError(module)
+
+
+def test_one_target_is_asked_nothing_more() -> None:
     alone = {path: text for path, text in ENGINE.items() if path.startswith("vllm/")}
-    assert lines(report_of({SERVER: "import vllm.engine"}, alone)) == []
+    alone |= {f"{MODELS}qwen2.py": GONE}
+    world = Asked(archives(alone), {"vllm": Version("1.0")})
+    world.asked = []
+    report = check_surface(subject_of({SERVER: "import vllm.engine", ROLLOUT: ""}), world, {"vllm": Version("1.0")})
+    assert (report.findings, world.asked) == ((), ["vllm.engine"])
 
 
-MODELS = "vllm/model_executor/models/"
 ROOTS = {**OTHER, "vllm/__init__.py": "", "vllm/model_executor/__init__.py": "", f"{MODELS}__init__.py": ""}
 LOADED: list[tuple[dict[str, str], list[str], Outcome]] = [
     ({"qwen2": "", "pixtral": ""}, [], Outcome.OK),
