@@ -78,7 +78,9 @@ class Names:
                 continue
             if dotted in facts.registered:
                 return Presence.PRESENT
-            if "?" in facts.registered and not facts.lazy:
+            # Names that are made up at run time are new ones (`torch.<device>`), not members of modules that are there.
+            below = ".".join(parts[: depth + 1])
+            if "?" in facts.registered and not facts.lazy and package.kind(below) is None:
                 return Presence.OPAQUE
         return Presence.MISSING
 

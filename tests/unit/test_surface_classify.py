@@ -296,6 +296,25 @@ def test_a_registry_of_model_classes() -> None:
     assert only(report_of(source, VLLM)).feature == "model:DeepseekV2ForCausalLM"
 
 
+CONFIG = """
+from dataclasses import dataclass
+@dataclass
+class Config:
+    on: bool = True
+    off: bool = False
+    plain = False
+"""
+
+
+@pytest.mark.parametrize(("name", "reached", "default"), [("on", 1, True), ("off", 1, False), ("plain", 0, False)])
+def test_a_default_of_a_dataclass_is_what_an_ordinary_run_has_and_no_constant(
+    name: str, reached: int, default: bool
+) -> None:
+    source = CONFIG + f"def main(config: Config):\n    if config.{name}:\n        {MISSING}"
+    found = report_of(source, VLLM).findings
+    assert [(item.default_path, item.guard) for item in found] == [(default, f"config.{name}")] * reached
+
+
 CASES = [
     ("case Kind.A:", "config.kind == Kind.A"),
     ("case Kind.A | Kind.B:", "config.kind in (Kind.A, Kind.B)"),

@@ -7,7 +7,7 @@ import ast
 from matrix.surface.execution import overrides
 from matrix.surface.execution.run import Run
 from matrix.surface.execution.state import Flow, Raised
-from matrix.surface.execution.syntax import last_name
+from matrix.surface.execution.syntax import dataclass_fields, last_name
 from matrix.surface.execution.values import (
     UNKNOWN,
     ClassValue,
@@ -133,7 +133,7 @@ def define_class(run: Run, node: ast.stmt, env: Env) -> Flow:
     bases = tuple(run.evaluate(base, env) for base in node.bases)
     for keyword in node.keywords:
         run.evaluate(keyword.value, env)
-    made = ClassValue(node, run.current, bases, registered=bool(node.decorator_list))
+    made = ClassValue(node, run.current, bases, registered=bool(node.decorator_list), fields=dataclass_fields(node))
     scope = run.scope
     run.classes.append(made)
     run.scope = (*scope, node.name)

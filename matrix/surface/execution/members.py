@@ -28,6 +28,7 @@ from matrix.surface.execution.values import (
     Value,
     VersionText,
     VersionValue,
+    is_constant,
 )
 
 
@@ -122,7 +123,11 @@ def _self_member(run: Run, cls: ClassValue, attr: str, node: ast.Attribute) -> V
         if attr in item.attributes:
             return item.attributes[attr]
         if attr in item.body:
-            return _class_value(run, item.body[attr], item)
+            value = item.body[attr]
+            if attr in item.fields and is_constant(value):
+                run.defaults[run.subject.text(node)] = bool(value)
+                return UNKNOWN
+            return _class_value(run, value, item)
     for base in cls.foreign_bases():
         if isinstance(base, RefValue) and base.ref.kind == "class":
             answer = run.world.attribute(base.ref, attr, instance=True)

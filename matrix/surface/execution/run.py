@@ -32,6 +32,7 @@ class Run:
     """One execution: the inputs, the rule tables, and where the execution stands.
 
     `versions` are the import roots whose version the cell pins; which versions those are is a question to `world`.
+    `defaults` holds, by source text, whether the default of a dataclass's field is true: what it is in an ordinary run.
     """
 
     subject: Subject
@@ -53,6 +54,7 @@ class Run:
     classes: list[ClassValue] = field(default_factory=list)
     known_attributes: set[tuple[str, str]] = field(default_factory=set)
     returned: list[Value] = field(default_factory=list)
+    defaults: dict[str, bool] = field(default_factory=dict)
     results: dict[tuple[object, ...], Value] = field(default_factory=dict)
     quiet: int = 0
     depth: int = 0
@@ -91,7 +93,8 @@ class Run:
         """Enter the code behind a condition."""
         self.guards.append(guard)
         if not guard.decided:
-            if self.profile.holds(guard.condition) is guard.taken:
+            held = self.profile.holds(guard.condition)
+            if (self.defaults.get(guard.condition.text) if held is None else held) is guard.taken:
                 guard.ordinary, guard.doubtful = True, False
             self.undecided += 1
             self.optional += not guard.ordinary

@@ -125,7 +125,7 @@ class Condition:
 
     @cached_property
     def models(self) -> tuple[str, ...]:
-        """Return the Hugging Face models one of which it asks for, by type (`config.model_type in ("a", "b")`) or class."""
+        """Return the Hugging Face models that it asks for, by type (`config.model_type in ("a", "b")`) or class."""
         return tuple(
             item.value
             for part in ast.walk(self.node)
@@ -171,6 +171,14 @@ def case_tests(node: ast.Match) -> list[ast.expr]:
     return tests
 
 
+def dataclass_fields(node: ast.ClassDef) -> frozenset[str]:
+    """Return the fields that a class declares in its own body where it is a dataclass, else none."""
+    if not any(last_name(item) == "dataclass" for item in node.decorator_list):
+        return frozenset()
+    declared = (item.target for item in node.body if isinstance(item, ast.AnnAssign))
+    return frozenset(target.id for target in declared if isinstance(target, ast.Name))
+
+
 def dotted_text(text: str) -> bool:
     """Return whether a string is a dotted name, e.g. `vllm.lora.models`."""
     return len(text) < 200 and _DOTTED.match(text) is not None
@@ -209,7 +217,7 @@ def function_facts(node: Function) -> FunctionFacts:
 
 
 def _asks_for_type(node: ast.expr) -> bool:
-    """Return whether it is the `model_type` of a model's own configuration; verl's has one that means something else."""
+    """Return whether it is the `model_type` of a model's own configuration; that of verl's means something else."""
     return (
         isinstance(node, ast.Attribute)
         and node.attr == "model_type"

@@ -193,7 +193,10 @@ class FunctionValue:
 
 @dataclass(slots=True, eq=False)
 class ClassValue:
-    """A class of the subject; `attributes` are what its methods set on `self`."""
+    """A class of the subject; `attributes` are what its methods set on `self`.
+
+    `fields` are the names that it declares as a dataclass: what their defaults are does not tell what an instance has.
+    """
 
     node: ast.ClassDef
     module: ModuleState
@@ -202,6 +205,7 @@ class ClassValue:
     attributes: Names = field(default_factory=dict)
     live: bool = False
     registered: bool = False
+    fields: frozenset[str] = frozenset()
 
     def lineage(self) -> list[ClassValue]:
         """Return this class and the subject's classes it derives from, each once, depth first."""
