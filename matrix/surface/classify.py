@@ -99,12 +99,19 @@ def finish(sketch: Sketch, world: Target, versions: Mapping[str, Version]) -> Fi
         return _MARK.sub(lambda match: str(versions[match[1]]), text) if "\0" in text else text
 
     found = replace(sketch.finding, symbol=named(sketch.finding.symbol))
-    moved: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
     # Looking for what has moved reads much of the package, so it is done for what decides something.
     if found.certain and found.kind in _MOVABLE and world.covers(found.symbol):
-        moved = world.moved(found.symbol)
-    text = message(found, named(sketch.detail), sketch.shown, moved)
+        near = world.moved(found.symbol)
+    moved = tuple(dotted for dotted in near if _is_home(world, found.symbol, dotted))
+    text = message(found, named(sketch.detail), sketch.shown, moved, near)
     return replace(found, found_at=_found_at(world, sketch.ref, moved), moved_to=moved, message=text)
+
+
+def _is_home(world: Target, symbol: str, dotted: str) -> bool:
+    """Return whether `dotted` is the very name that is missed, defined elsewhere; what is only alike is a guess."""
+    module, _, name = dotted.rpartition(".")
+    return name in symbol.split(".") and world.module(dotted) is Presence.MISSING and bool(module)
 
 
 def _found_at(world: Target, ref: Ref | None, moved: tuple[str, ...]) -> Site | None:

@@ -15,8 +15,6 @@ _BATCH = 48
 # Bytes of source; four batches of vLLM's modules. A name that went further is reported as not found.
 _BUDGET = 3_000_000
 _ALIKE = 0.6
-# A name that shares less than half of its words is another thing, unless it is nearly spelled the same.
-_ALIKE_LETTERS = 0.8
 # How much a step in the tree of packages costs, and how much worse than the best a candidate may be.
 _STEP = 0.12
 _WORSE = 0.25
@@ -119,10 +117,10 @@ def _likeness(wanted: str, other: str, common: set[str]) -> float:
     if wanted == other:
         return 1.0
     ours, theirs = _words(wanted), _words(other)
+    # A name that shares less than half of its words is another thing, however alike the letters.
     if len(ours & theirs) * 2 > len(ours):
         return 0.7 + 0.2 * len(ours & theirs) / len(ours | (theirs - common))
-    ratio = difflib.SequenceMatcher(None, wanted, other).ratio()
-    return ratio if ratio >= _ALIKE_LETTERS else 0.0
+    return 0.0
 
 
 def _owner(dotted: str) -> str:

@@ -8,9 +8,10 @@ from matrix.surface.answer import ImportFailure
 _LONGEST_CHAIN = 3
 
 
-def message(finding: Finding, detail: str, shown: str, moved: tuple[str, ...]) -> str:
+def message(finding: Finding, detail: str, shown: str, moved: tuple[str, ...], similar: tuple[str, ...] = ()) -> str:
     """Return what does not fit, where it went, what a user sees and under which condition, in one line.
 
+    `moved` are definitions of the very name elsewhere; `similar` only look alike, and are worded as the guess they are.
     `detail` and `shown` are what the execution noted: particulars, and the error that verl raises in its place.
     """
     effect, feature, guard = finding.effect, finding.feature, finding.guard
@@ -19,6 +20,8 @@ def message(finding: Finding, detail: str, shown: str, moved: tuple[str, ...]) -
         parts.append(detail)
     if moved:
         parts.append(f"now {moved[0]}")
+    elif similar:
+        parts.append(f"perhaps {similar[0]}")
     if shown and effect.is_break:
         parts.append(f"verl shows it as {shown}")
     if effect is Effect.BREAKS_FEATURE and feature:

@@ -416,3 +416,12 @@ EXECUTED = [
 @pytest.mark.parametrize("source", [case[1] for case in EXECUTED], ids=[case[0] for case in EXECUTED])
 def test_what_runs_at_import(source: str) -> None:
     assert lines(report_of(source, VLLM)) == ["breaks-import attribute-missing vllm.gone"]
+
+
+def test_what_only_looks_alike_is_worded_as_a_guess() -> None:
+    found = only(
+        report_of("from vllm.layer import fused_experts_imp", {**VLLM, "vllm/layer.py": "fused_experts_impl = 1"})
+    )
+    assert found.moved_to == ()
+    assert "perhaps vllm.layer.fused_experts_impl" in found.message
+    assert "now " not in found.message

@@ -34,7 +34,7 @@ TREE = {
         ("v.fused.gone.NoSuchClass.get_port", None),
         # One word of three in common is another thing.
         ("v.lora.lora_weight_patch", None),
-        ("v.lora.lora_modle", "v.lora.lora_model"),
+        ("v.lora.lora_modle2", None),
         ("v.fused.layer.LIMIT", "v.far.away.place.LIMIT"),
         ("v.fused.layer.serve", "v.far.away.place.serve"),
         ("v.fused.layer.fused_experts", "v.fused.layer.fused_experts_impl"),
