@@ -159,9 +159,8 @@ def process(*argv: str) -> list[str]:
 
 _VARIES = (
     (r"http://127\.0\.0\.1:\d+", "http://INDEX"),
-    (r"uv \d+\.\d+\.\d+", "uv X"),
-    (r"python 3\.\d+\.\d+\w*", "python X"),
-    (r"verl-matrix \d+\.\d+\.\d+\w*", "verl-matrix X"),
+    (r"\b(uv|python|verl-matrix) \d+\.\d+\.\d+[\w.+]*\b", r"\1 X"),
+    (r'("(?:uv|python|verl-matrix)": ")\d+\.\d+\.\d+[\w.+]*"', r'\1X"'),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE"),
     (r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", "DATE"),
     (r'("seconds": )\d+(\.\d+)?', r"\1S"),
