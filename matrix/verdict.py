@@ -22,7 +22,9 @@ class Verdict:
     Attributes:
         cell: what is judged.
         status: what it comes to.
-        deepest: the deepest tier that ran; None when nothing did, and then the status is `untested`.
+        deepest: the deepest tier that ran; None when nothing did, and then the status is `untested`. It is `untested`
+            too where the set resolves and no deeper tier answered: that a set may be installed says nothing of its
+            code.
         reasons: lines for people, the most important first.
         evidence: the latest observation of each probe, shallow tiers first.
         resolvable: what the resolver said: `ok`, `conflict`, `backtracked`, `unavailable` or `untested`.
@@ -96,11 +98,12 @@ def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
     weighed = [_weigh(item) for item in evidence]
     resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
     works = _worst(item.outcome for item in weighed if item.tier is not Tier.RESOLVE)
+    deepest = max((item.question.tier for item in ran), key=lambda tier: tier.depth)
     waived = resolvable is Outcome.CONFLICT and cell.deviation is not None and cell.deviation.no_deps
     return Verdict(
         cell=cell,
         status=_status(resolvable, works, waived=waived),
-        deepest=max((item.question.tier for item in ran), key=lambda tier: tier.depth),
+        deepest=deepest,
         reasons=_reasons(cell, weighed, waived=waived),
         evidence=evidence,
         resolvable=resolvable,
@@ -115,19 +118,25 @@ def _status(resolvable: Outcome, works: Outcome, *, waived: bool) -> Status:
         return Status.CONFLICT
     if _rank(works) > _rank(Outcome.DEGRADED):
         return Status.BROKEN
-    return Status.DEGRADED if works is Outcome.DEGRADED else Status.WORKS
+    match works:
+        case Outcome.DEGRADED:
+            return Status.DEGRADED
+        case Outcome.OK:
+            return Status.WORKS
+        case _:
+            return Status.UNTESTED
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """Return 0 where everything that ran works or is degraded, 1 where something is broken or in conflict.
+    """Return 0 where nothing that ran is bad, as far as it was tried; 1 where something is broken or in conflict.
 
     Raises:
-        NothingRanError: there is no verdict, or every one is `untested`.
+        NothingRanError: there is no verdict, or for none of the cells any tier answered.
     """
-    if all(verdict.status is Status.UNTESTED for verdict in verdicts):
+    if all(verdict.deepest is None for verdict in verdicts):
         why = "; ".join(sorted({reason for verdict in verdicts for reason in verdict.reasons})[:3])
         raise NothingRanError(
-            f"Nothing ran: 0 of {len(verdicts)} cells were tried.",
+            f"Nothing ran: 0 of {len(verdicts)} {'cell was' if len(verdicts) == 1 else 'cells were'} tried.",
             why=why,
             then="A cell that was not tried never passes. Check the selection and the reasons above.",
         )
@@ -221,13 +230,21 @@ def _counts(item: Mapping[str, object]) -> bool:
 
 def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[str, ...]:
     """Return one line a tier, the worst outcome first; untested tiers next, the deviation last."""
-    lines = []
+    lines, untried = [], []
     for item in sorted(weighed, key=lambda item: -_rank(item.outcome)):
         if item.observation.outcome is Outcome.UNTESTED:
-            lines.append(f"{item.tier} untested: {item.observation.reason}")
+            untried.append(item)
         elif item.observation.outcome is not Outcome.OK:
             aside = waived and item.tier is Tier.RESOLVE
             lines.append(item.line + (" (set aside: installed with --no-deps)" if aside else ""))
+    resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
+    tried_below = any(item.outcome is not Outcome.UNTESTED for item in weighed if item.tier is not Tier.RESOLVE)
+    if (resolvable is Outcome.OK or waived) and not tried_below:
+        why = "; ".join(item.observation.reason for item in untried) or "no deeper tier was asked"
+        lead = "it resolves" if resolvable is Outcome.OK else "it may be installed so"
+        lines.insert(0, f"{lead}; whether the code fits was not tried ({why})")
+    else:
+        lines += [f"{item.tier} untested: {item.observation.reason}" for item in untried]
     words = deviation_words(cell)
     return tuple(lines) + ((f"deviation: {words}",) if words else ())
 

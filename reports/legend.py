@@ -26,7 +26,7 @@ STATUSES: dict[Status, Entry] = {
     Status.DEGRADED: Entry(mark="◐", name="degraded", means="Works but for the features named."),
     Status.BROKEN: Entry(mark="✕", name="broken", means="The code of one release does not fit the other."),
     Status.CONFLICT: Entry(mark="≠", name="conflict", means="The metadata do not allow this set."),
-    Status.UNTESTED: Entry(mark="?", name="untested", means="Nothing ran; the reason says why. Never a pass."),
+    Status.UNTESTED: Entry(mark="?", name="untested", means="Whether the code fits was not tried. Never a pass."),
 }
 
 OUTCOMES: dict[Outcome, Entry] = {

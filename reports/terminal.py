@@ -119,15 +119,15 @@ def consequence(verdict: Verdict) -> str:
     if verdict.features and verdict.status is Status.DEGRADED:
         fits = f"Usable where none of these is used: {', '.join(verdict.features)}."
     match verdict.status:
-        case Status.WORKS if verdict.works is Outcome.UNTESTED:
-            return "May be installed. Whether the code fits was not checked."
         case Status.WORKS | Status.DEGRADED | Status.BROKEN:
             unsure = verdict.resolvable is Outcome.UNTESTED
             return f"{fits} Whether the set may be installed is not known." if unsure else fits
         case Status.CONFLICT:
             return f"{_FORBIDDEN.get(verdict.resolvable, _FORBIDDEN[Outcome.CONFLICT])} {fits}".rstrip()
-        case Status.UNTESTED:
+        case Status.UNTESTED if verdict.deepest is None:
             return "No answer; the reasons are below."
+        case Status.UNTESTED:
+            return "May be installed. Whether the code fits was not tried, so nothing is known of whether it works."
         case _:
             assert_never(verdict.status)
 

@@ -136,6 +136,12 @@ def test_grid_counts_the_pairs_and_writes_them_as_csv(site: Site, home: Path) ->
     check_golden("grid.csv", steady((home / "grid" / "grid-verl-vllm.csv").read_text(encoding="utf-8")))
 
 
+def test_a_pair_that_only_resolves_is_untested_and_the_run_is_no_failure(site: Site, home: Path) -> None:
+    heard = _said(site, home, "grid --x-only 0.9* --y-only 0.2{4,6,7,8,9}.0 --out HOME/grid --tiers resolve")
+    assert heard.code == 0
+    assert "5 of 5 pairs judged: 2 conflict, 3 untested." in heard.out
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -226,7 +226,7 @@ def test_the_bar_of_a_few_cells_goes_away() -> None:
     ("resolve", "surface", "words"),
     [
         (Outcome.OK, Outcome.OK, "Nothing that verl uses of the others is missing"),
-        (Outcome.OK, None, "Whether the code fits was not checked."),
+        (Outcome.OK, None, "Whether the code fits was not tried,"),
         (Outcome.OK, Outcome.DEGRADED, "The code fits but for what is listed below."),
         (Outcome.OK, Outcome.BROKEN, "an ordinary run stops at what is listed below."),
         (Outcome.CONFLICT, None, "contradict each other."),

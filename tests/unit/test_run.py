@@ -282,8 +282,8 @@ def test_a_cell_with_nothing_to_compare_says_so(
 ) -> None:
     result = run(_job(tmp_path, (of,), resolver=FakeResolver(versions=locked), from_lock=from_lock))
     (verdict,) = result.verdicts
-    assert verdict.status is Status.WORKS
-    assert [line for line in verdict.reasons if "surface" in line] == ([verdict.reasons[0]] if reason else [])
+    assert verdict.status is (Status.UNTESTED if reason else Status.WORKS)
+    assert (verdict.deepest is Tier.RESOLVE) == bool(reason)
     assert reason in " ".join(verdict.reasons)
 
 
@@ -387,7 +387,7 @@ def test_a_worker_that_dies_costs_no_finished_answer(tmp_path: Path) -> None:
     told = {
         verdict.cell.name
         for verdict in result.verdicts
-        if "surface untested: a worker process died" in " ".join(verdict.reasons)
+        if "the code fits was not tried (a worker process died" in " ".join(verdict.reasons)
     }
     assert told
     assert stored == {verdict.cell.name for verdict in result.verdicts if verdict.works is not Outcome.UNTESTED}

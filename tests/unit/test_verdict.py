@@ -37,8 +37,8 @@ def _judged(resolve: Outcome | None, surface: Outcome | None, of: Cell = PAIR) -
     ("resolve", "surface", "status", "deepest", "of"),
     [
         (OK, OK, Status.WORKS, Tier.SURFACE, PAIR),
-        (OK, None, Status.WORKS, Tier.RESOLVE, PAIR),
-        (OK, UNTESTED, Status.WORKS, Tier.RESOLVE, PAIR),
+        (OK, None, Status.UNTESTED, Tier.RESOLVE, PAIR),
+        (OK, UNTESTED, Status.UNTESTED, Tier.RESOLVE, PAIR),
         (UNTESTED, OK, Status.WORKS, Tier.SURFACE, PAIR),
         (None, OK, Status.WORKS, Tier.SURFACE, PAIR),
         (OK, BROKEN, Status.BROKEN, Tier.SURFACE, PAIR),
@@ -51,6 +51,7 @@ def _judged(resolve: Outcome | None, surface: Outcome | None, of: Cell = PAIR) -
         (None, None, Status.UNTESTED, None, PAIR),
         (CONFLICT, OK, Status.WORKS, Tier.SURFACE, NO_DEPS),
         (CONFLICT, BROKEN, Status.BROKEN, Tier.SURFACE, NO_DEPS),
+        (CONFLICT, None, Status.UNTESTED, Tier.RESOLVE, NO_DEPS),
         (UNAVAILABLE, OK, Status.CONFLICT, Tier.SURFACE, NO_DEPS),
         (CONFLICT, OK, Status.CONFLICT, Tier.SURFACE, OVERRIDE),
     ],
@@ -103,6 +104,19 @@ def test_only_certain_findings_decide(
         (OK, OK, PAIR, ()),
         (CONFLICT, BROKEN, PAIR, ("resolve: conflict for a reason", "surface: broken for a reason")),
         (UNTESTED, BROKEN, PAIR, ("surface: broken for a reason", "resolve untested: untested for a reason")),
+        (OK, None, PAIR, ("it resolves; whether the code fits was not tried (no deeper tier was asked)",)),
+        (OK, UNTESTED, PAIR, ("it resolves; whether the code fits was not tried (untested for a reason)",)),
+        (CONFLICT, UNTESTED, PAIR, ("resolve: conflict for a reason", "surface untested: untested for a reason")),
+        (
+            CONFLICT,
+            UNTESTED,
+            NO_DEPS,
+            (
+                "it may be installed so; whether the code fits was not tried (untested for a reason)",
+                "resolve: conflict for a reason (set aside: installed with --no-deps)",
+                "deviation: no-deps (as verl's image)",
+            ),
+        ),
         (None, None, PAIR, ("nothing was asked",)),
         (UNTESTED, None, PAIR, ("resolve: untested for a reason",)),
         (OK, OK, OVERRIDE, ("deviation: override numpy<2",)),
@@ -150,28 +164,33 @@ def test_a_verdict_never_hides_a_break_and_never_invents_one(seen: list[tuple[Ti
     shown = [observation(PAIR.name, tier, outcome, probe=str(number)) for number, (tier, outcome) in enumerate(seen)]
     verdict = judge(PAIR, shown)
     outcomes = {outcome for _, outcome in seen}
-    assert (verdict.status is Status.UNTESTED) == (outcomes <= {UNTESTED})
+    assert (verdict.deepest is None) == (outcomes <= {UNTESTED})
     if verdict.status is Status.WORKS:
-        assert verdict.works in (OK, UNTESTED)
+        assert verdict.works is OK
         assert verdict.resolvable in (OK, UNTESTED)
     assert (verdict.status in (Status.BROKEN, Status.CONFLICT)) <= bool(outcomes - {OK, UNTESTED})
 
 
 @pytest.mark.parametrize(
-    ("statuses", "code"),
+    ("outcomes", "code"),
     [
-        ([Status.WORKS], 0),
-        ([Status.WORKS, Status.DEGRADED, Status.UNTESTED], 0),
-        ([Status.WORKS, Status.BROKEN], 1),
-        ([Status.CONFLICT], 1),
-        ([Status.UNTESTED], None),
+        ([(OK, OK)], 0),
+        ([(OK, OK), (OK, DEGRADED), (UNTESTED, UNTESTED)], 0),
+        ([(OK, None)], 0),
+        ([(OK, UNTESTED), (None, None)], 0),
+        ([(OK, OK), (OK, BROKEN)], 1),
+        ([(OK, None), (CONFLICT, None)], 1),
+        ([(CONFLICT, OK)], 1),
+        ([(UNTESTED, UNTESTED)], None),
+        ([(None, None), (UNTESTED, None)], None),
         ([], None),
     ],
 )
-def test_exit_code(statuses: list[Status], code: int | None) -> None:
-    verdicts = [replace(_judged(OK, OK), status=status, reasons=("why",)) for status in statuses]
+def test_exit_code(outcomes: list[tuple[Outcome | None, Outcome | None]], code: int | None) -> None:
+    verdicts = [_judged(resolve, surface) for resolve, surface in outcomes]
     if code is None:
-        with pytest.raises(NothingRanError, match=f"0 of {len(statuses)} cells") as caught:
+        cells = "cell was" if len(outcomes) == 1 else "cells were"
+        with pytest.raises(NothingRanError, match=f"0 of {len(outcomes)} {cells} tried") as caught:
             exit_code(verdicts)
         assert caught.value.exit_code == 10
     else:
