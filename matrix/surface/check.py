@@ -26,7 +26,7 @@ from matrix.surface.world import World
 from matrix.tier import Outcome, Tier
 
 PROBE: Final = "surface"
-RULES: Final = 6
+RULES: Final = 7
 """Counts up when the same inputs may give another answer, so that stored answers are asked anew."""
 
 _KEPT_WORLDS: Final = 4

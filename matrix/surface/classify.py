@@ -86,9 +86,11 @@ def _joined(known: Sketch | None, made: Sketch) -> Sketch:
 
 def _order(finding: Finding) -> tuple[object, ...]:
     where = finding.used_at
-    # A fault of the pair says more of the pair than one that verl has with every release.
+    # A fault of the pair says more of the pair than one that verl has with every release; and a target that cannot be
+    # imported is the cause of what verl then tries instead (an `except ImportError` that looks for an older name).
     own = finding.target == "verl"
-    worst = (_RANK[finding.effect], not finding.certain, not finding.default_path, own)
+    cause = finding.effect is Effect.BREAKS_IMPORT and not where.path.startswith("verl/")
+    worst = (_RANK[finding.effect], not finding.certain, not finding.default_path, not cause, own)
     return (*worst, where.path, where.line, finding.symbol)
 
 

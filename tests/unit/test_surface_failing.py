@@ -252,6 +252,14 @@ def test_effects(verl: Mapping[str, str], effect: Effect | None, feature: str, p
         assert str(item.used_at) == "vllm/engine.py:1"
 
 
+def test_the_cause_comes_before_what_verl_tries_instead() -> None:
+    attempt = "try:\n    from vllm.engine import Engine\nexcept ImportError:\n    from vllm.old_engine import Engine"
+    report = report_of({SERVER: attempt, ROLLOUT: "import vllm.engine"}, ENGINE, release="0.9.1")
+    symbols = [item.symbol for item in report.findings if item.effect is Effect.BREAKS_IMPORT]
+    assert symbols == ["transformers.Gone", "vllm.old_engine"]
+    assert "cannot import Gone from transformers" in report.reason
+
+
 def test_the_message_names_the_chain() -> None:
     (found,) = inside({SERVER: "\nimport vllm.a"}, {**ENGINE, "vllm/a.py": "import vllm.engine"})
     assert found.message == (
