@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 TIMEOUT_S = 3600.0
-POLL_S = 0.1
+POLL_S = 0.5
 NEWEST = ("verl==0.9.1", "vllm==0.33.0")
 SAMPLE = 40
 SEED = 20261130
