@@ -20,10 +20,14 @@ def near_versions(version: Version, known: Iterable[Version]) -> tuple[str, ...]
     """Return the existing versions closest to `version`, closest first.
 
     Closest is the one that shares the most leading release numbers, then the smallest distance at the first number
-    that differs, then a final release before a pre-release.
+    that differs, then a final release before a pre-release, then what lies least far above, then least far below: of
+    a version that is newer than all, the newest are the closest.
     """
-    ordered = sorted(known, key=lambda other: _distance(version, other))
-    return tuple(str(other) for other in ordered[:_SHOWN])
+    ordered = sorted(known)
+    # Among those below the newest come first, among those above the oldest.
+    places = {other: place if other >= version else -place for place, other in enumerate(ordered)}
+    closest = sorted(ordered, key=lambda other: (*_distance(version, other), places[other]))
+    return tuple(str(other) for other in closest[:_SHOWN])
 
 
 def _distance(wanted: Version, other: Version) -> tuple[object, ...]:
@@ -34,13 +38,10 @@ def _distance(wanted: Version, other: Version) -> tuple[object, ...]:
     # Numbers that are all the same share more than any that are not, however many are written.
     shared = math.inf if differing is None else differing
     gap = abs(left[differing] - right[differing]) if differing is not None else 0
-    post = abs((wanted.post or 0) - (other.post or 0))
     return (
         -shared,
         wanted.epoch != other.epoch,
         gap,
         other.is_prerelease,
         other < wanted,
-        post,
-        str(other),
     )

@@ -18,6 +18,8 @@ from matrix.errors import UsageError
 _EXAMPLE = "Write it like verl==0.9.1, verl[vllm]==0.9.1, 'vllm>=0.26' or verl."
 _SPEC = re.compile(r"\s*(?P<name>[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)\s*(?P<extras>\[[^\]]*\])?\s*(?P<rest>.*?)\s*")
 _PYTHON = "python"
+WORD_CHARS = 200
+"""No word that means anything is longer; a longer one is refused before anything reads it as numbers."""
 
 
 def parse_cell(
@@ -67,6 +69,8 @@ def parse_deviation(overrides: Sequence[str], *, no_deps: bool = False) -> Devia
     """Return the deviation of `--override` and `--no-deps`, or None without either; raises UsageError."""
     if not overrides and not no_deps:
         return None
+    for text in overrides:
+        _refuse_empty(text)
     try:
         return Deviation(overrides=tuple(overrides), no_deps=no_deps, reason="asked on the command line")
     except (InvalidRequirement, InvalidVersion, ValueError) as error:
@@ -74,8 +78,23 @@ def parse_deviation(overrides: Sequence[str], *, no_deps: bool = False) -> Devia
         raise UsageError(f"--override: {what}.", then="Write it like --override 'numpy<2'.") from error
 
 
+def _refuse_empty(override: str) -> None:
+    """Raise UsageError for an override that says no version: it would only lift what the others say."""
+    _refuse_long(override)
+    try:
+        parsed = Requirement(override)
+    except InvalidRequirement:
+        return
+    if not parsed.specifier and parsed.url is None:
+        raise UsageError(
+            f"--override {override}: it does not say which version.",
+            then=f"Write it like --override '{parsed.name}==1.2.3' or --override '{parsed.name}<2'.",
+        )
+
+
 def parse_version(axis: Axis, text: str, axes: Axes | None = None) -> Version:
     """Return the version that was typed for `axis`, spelled as its release is; raises UsageError."""
+    _refuse_long(text)
     try:
         version = Version(text)
     except InvalidVersion:
@@ -91,7 +110,7 @@ def parse_platform(python: str | None = None, tag: str | None = None) -> Platfor
     """
     default = Platform()
     machine, glibc = _target(tag) if tag else (default.machine, default.glibc)
-    if python is not None and not re.fullmatch(r"3\.\d+", python):
+    if python is not None and not re.fullmatch(r"3\.\d{1,2}", python):
         short = re.match(r"(3\.\d+)\.", python)
         hint = f"Did you mean {short[1]}?" if short else "Write it like 3.12."
         raise UsageError(f"--python takes X.Y, not `{python}`.", then=hint)
@@ -118,7 +137,16 @@ def parse_moment(text: str) -> datetime:
         ) from error
 
 
+def _refuse_long(text: str) -> None:
+    """Raise UsageError for a word that is too long to mean anything; only its beginning is said again."""
+    if len(text) > WORD_CHARS:
+        raise UsageError(
+            f"`{text[:40]}…` is {len(text)} characters long; no version is longer than {WORD_CHARS}.", then=_EXAMPLE
+        )
+
+
 def _parts(spec: str) -> dict[str, str]:
+    _refuse_long(spec)
     match = _SPEC.fullmatch(spec)
     if match is None:
         raise UsageError(f"`{spec}` is not a spec.", then=_EXAMPLE)
@@ -138,12 +166,15 @@ def _axis_spec(spec: str, parts: dict[str, str], axes: Axes | None) -> Pin | Ope
         raise UsageError(f"`{spec}`: {error}.", then=_EXAMPLE) from error
 
 
+_OVERRIDE = "To replace what is said about another package: --override '{spec}'."
+
+
 def _axis(spec: str, parts: dict[str, str]) -> Axis:
     try:
         return axis_named(parts["name"])
     except UsageError as error:
         # A package that is real but no axis can only be asked about as a deviation, which the cell then shows.
-        hint = "" if "Closest" in error.why else f"To replace what is said about another package: --override '{spec}'."
+        hint = "" if "Closest" in error.why or not parts["rest"] else _OVERRIDE.format(spec=spec)
         raise UsageError(error.what, why=error.why, then=hint or _EXAMPLE) from None
 
 
@@ -177,7 +208,7 @@ def _repaired(text: str) -> str:
 
 
 def _exact(spec: str, parts: dict[str, str]) -> str:
-    match = re.fullmatch(r"==\s*(3\.\d+)(?:\.\d+|\.\*)?", parts["rest"])
+    match = re.fullmatch(r"==\s*(3\.\d{1,2})(?:\.\d+|\.\*)?", parts["rest"])
     if match is None or parts["extras"]:
         raise UsageError(f"`{spec}` must say exactly which Python.", then="Write it like python==3.12.")
     return match[1]
@@ -191,7 +222,9 @@ def _with_python(target: Platform, given: Platform | None, python: str) -> Platf
 
 def _target(tag: str) -> tuple[str, str]:
     default = Platform()
-    match = re.fullmatch(rf"(?:({'|'.join(MACHINES)})[-_]?)?(?:manylinux_?(\d+)_(\d+)|glibc_?(\d+)\.(\d+))?", tag)
+    match = re.fullmatch(
+        rf"(?:({'|'.join(MACHINES)})[-_]?)?(?:manylinux_?(\d{{1,3}})_(\d{{1,3}})|glibc_?(\d{{1,3}})\.(\d{{1,3}}))?", tag
+    )
     if match is None or not any(match.groups()):
         what = f"--platform {tag} is not a platform that the stack has wheels for."
         raise UsageError(what, then=f"Write it like x86_64-manylinux_2_28; machines are {', '.join(MACHINES)}.")

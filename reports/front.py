@@ -36,7 +36,7 @@ class TerminalFront:
         rows = [(item.cell.name, ", ".join(item.groups), _why(item)) for item in plan.planned]
         widths = [max(len(row[column]) for row in rows) for column in range(2)]
         lines = [f"{name:<{widths[0]}}  {groups:<{widths[1]}}  {why}".rstrip() for name, groups, why in rows]
-        return "\n".join([*lines, f"{len(rows)} cells planned"])
+        return "\n".join([*lines, f"{len(rows)} {'cell' if len(rows) == 1 else 'cells'} planned"])
 
     def run_table(self, result: RunResult) -> str:
         """Return the verdicts as a table with the denominators; in colour on a terminal that wants it."""

@@ -10,7 +10,7 @@ def title(result: RunResult) -> str:
     """Return the outcome with its denominator, as `13 of 36 cells work as far as tried`; how many only in part."""
     degraded = result.counts[Status.DEGRADED]
     works = result.counts[Status.WORKS] + degraded
-    text = f"{works} of {_cells(result.planned)} {'works' if works == 1 else 'work'} as far as tried"
+    text = f"{works} of {_cells(result.planned)} {'works' if 1 in (works, result.planned) else 'work'} as far as tried"
     if not degraded:
         return text
     return text + (", but for some features" if degraded == works else f", {degraded} of them but for some features")

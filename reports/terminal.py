@@ -123,7 +123,7 @@ def consequence(verdict: Verdict) -> str:
             unsure = verdict.resolvable is Outcome.UNTESTED
             return f"{fits} Whether the set may be installed is not known." if unsure else fits
         case Status.CONFLICT:
-            return f"{_FORBIDDEN.get(verdict.resolvable, _FORBIDDEN[Outcome.CONFLICT])} {fits}".rstrip()
+            return f"{_forbidden(verdict)} {fits}".rstrip()
         case Status.UNTESTED if verdict.deepest is None:
             return "No answer; the reasons are below."
         case Status.UNTESTED:
@@ -138,6 +138,27 @@ _FITS = {
     Outcome.BROKEN: "The code does not fit: an ordinary run stops at what is listed below.",
     Outcome.UNTESTED: "",
 }
+
+
+def _forbidden(verdict: Verdict) -> str:
+    """Return why the set may not be installed: where something cannot be had, what that is."""
+    observation = verdict.observation(Tier.RESOLVE)
+    lacks = observation.detail.get("lacks") if observation is not None else None
+    if verdict.resolvable is Outcome.UNAVAILABLE and isinstance(lacks, str) and lacks in _LACKING:
+        return f"Cannot be installed: {_LACKING[lacks]}"
+    return _FORBIDDEN.get(verdict.resolvable, _FORBIDDEN[Outcome.CONFLICT])
+
+
+_LACKING = {
+    "release": "there is no such release.",
+    "date": "a release was not there by the date that was asked about.",
+    "yanked": "a release was withdrawn.",
+    "wheel": "a release has no wheel for this platform and python.",
+    "python": "a release is not for this python.",
+    "extra": "a release has no such extra.",
+    "metadata": "a release has no wheel, and what it depends on is not known without building it.",
+}
+"""What a pin lacks, by the word that the resolver's observation has for it (`matrix.resolve.case.Lack`)."""
 _FORBIDDEN = {
     Outcome.CONFLICT: "Cannot be installed together: these statements of the packages contradict each other.",
     Outcome.BACKTRACKED: "Resolves only with an old release where a version was left open; pin it to see why.",

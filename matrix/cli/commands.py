@@ -149,7 +149,7 @@ def grid(args: argparse.Namespace, front: Front) -> int:
     files = front.write_grid(made, out)
     counts = {status: sum(row.status is status for row in made.rows) for status in Status}
     told = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
-    _say(f"{x.value} x {y.value}: {len(made.rows)} of {len(asked)} pairs judged: {told}.")
+    _say(f"{x.value} x {y.value}: {len(made.rows)} of {_counted(len(asked), 'pair')} judged: {told}.")
     for tally in made.run.tallies:
         counted = f"{tally.reused} reused, {tally.new} new, {tally.untested} untested"
         _say(f"{tally.tier.value}: {counted}, {tally.seconds:.1f} s")
@@ -261,7 +261,7 @@ def _refuse_nothing(result: RunResult) -> None:
     """Raise NothingRanError where no cell was tried: that would look like a pass."""
     if not result.ran:
         raise NothingRanError(
-            f"Nothing ran: 0 of {_counted(result.planned, 'cell')} were tried.",
+            f"Nothing ran: 0 of {_counted(result.planned, 'cell')} {'was' if result.planned == 1 else 'were'} tried.",
             why="; ".join(sorted({reason for verdict in result.verdicts for reason in verdict.reasons})[:3]),
             then="The report says why, cell by cell; run again once that is mended.",
         )

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from matrix import __version__
 from matrix.cli.parser import build_parser
-from matrix.errors import MatrixError, NoSpaceError
+from matrix.errors import MatrixError, NoSpaceError, UsageError
 
 if TYPE_CHECKING:
     from matrix.cli.front import Front
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+WORD_CHARS = 4096
+"""As long as a path may be."""
 
 
 def main(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
@@ -25,6 +30,7 @@ def main(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
     Never raises: a fault of this program itself is told with its traceback and has an exit code of its own, so that it
     cannot be taken for a verdict.
     """
+    _degrade_output()
     try:
         code = _answer(argv, front)
         sys.stdout.flush()
@@ -42,6 +48,7 @@ def main(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
 def _answer(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
     """Return the exit code of a command line whose output can be written; raises OSError where it cannot."""
     try:
+        _refuse_long(sys.argv[1:] if argv is None else argv)
         args, unknown = build_parser(__version__).parse_known_args(argv)
         if unknown:
             # Said by the command's own parser, so that the help it names is that of the command.
@@ -63,11 +70,29 @@ def _answer(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
         return _fault()
 
 
+def _refuse_long(words: Sequence[str]) -> None:
+    """Raise UsageError for a word longer than any path: what reads it as numbers would fail, or take for ever."""
+    for word in words:
+        if len(word) > WORD_CHARS:
+            raise UsageError(
+                f"`{word[:40]}…` is {len(word)} characters long.",
+                then=f"No word of the command line is longer than {WORD_CHARS} characters.",
+            )
+
+
 def _told(error: MatrixError) -> int:
     """Tell the error and return its exit code; what the command had to say comes first."""
     sys.stdout.flush()
-    sys.stderr.write(f"error: {error}\n")
+    sys.stderr.write(f"error: {_LONG.sub(_shortened, str(error))}\n")
     return error.exit_code
+
+
+_LONG = re.compile(r"\S{500,}")
+"""What was typed or read is said again in messages; so much of it, and no address or path is as long."""
+
+
+def _shortened(word: re.Match[str]) -> str:
+    return f"{word[0][:100]}…"
 
 
 def _fault() -> int:
@@ -80,6 +105,25 @@ def _fault() -> int:
         "What was finished is kept. Please report it, with the lines above and the command line.\n"
     )
     return MatrixError.exit_code
+
+
+def _degrade_output() -> None:
+    """Let standard output and error put a plain sign for what their encoding cannot hold: a mark is no fault."""
+    codecs.register_error("verl-matrix", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="verl-matrix")
+
+
+_PLAIN = {"✓": "+", "◐": "~", "✕": "x", "≠": "!", "↶": "<", "∅": "0", "…": "...", "→": "->", "━": "-", "─": "-"}
+"""Signs for the marks of the reports, none of which is the `?` of what was not tried; anything else becomes `?`."""
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Return the signs for what cannot be encoded, and where to go on; an error handler of `codecs`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(char, "?") for char in error.object[error.start : error.end]), error.end
 
 
 def _abandon_output() -> None:

@@ -21,6 +21,8 @@ exit codes:
 """
 
 
+SHOWN_CHARS = 300
+"""So much of a complaint is shown: it repeats what was typed, however long that is."""
 COMMANDS = ("run", "check", "surface", "grid", "bisect", "update", "report")
 
 
@@ -35,6 +37,8 @@ class Parser(argparse.ArgumentParser):
 
             near = difflib.get_close_matches(match[1], COMMANDS, n=1)
             message = f"there is no command `{match[1]}`" + (f"; did you mean `{near[0]}`?" if near else "")
+        if len(message) > SHOWN_CHARS:
+            message = f"{message[:SHOWN_CHARS]}…"
         self.exit(2, f"error: {message}\nRun `{self.prog} --help` to see what there is.\n")
 
 
@@ -196,7 +200,10 @@ def _add_report(commands: _Commands) -> None:
 
 
 def _positive(text: str) -> int:
-    """Return `text` as a whole number above 0, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number above 0")
+    """Return `text` as a whole number above 0 that can be counted in hours, for argparse."""
+    if not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 to {10**_DIGITS - 1}")
     return int(text)
+
+
+_DIGITS = 6

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -16,7 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from matrix.cell import Cell, Pin
-from matrix.index import File, PackageIndex, Release
+from matrix.index import File, PackageIndex, Project, Release
 from matrix.index.metadata import requirements_on
 from matrix.index.tags import python_fits, why_no_wheel
 from matrix.nearness import near_versions
@@ -70,10 +72,23 @@ class Holding:
     notes: tuple[str, ...] = ()
 
 
+class Lack(StrEnum):
+    """What a pin that cannot be had lacks."""
+
+    RELEASE = "release"
+    DATE = "date"
+    YANKED = "yanked"
+    WHEEL = "wheel"
+    PYTHON = "python"
+    EXTRA = "extra"
+    METADATA = "metadata"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Why a pin cannot be had: one line, its facts, and the versions that come close."""
+    """Why a pin cannot be had: what it lacks, one line, its facts, and the versions that come close."""
 
+    lacks: Lack
     reason: str
     facts: tuple[Fact, ...]
     near: tuple[str, ...] = ()
@@ -149,16 +164,31 @@ def hold(pin: Pin, cell: Cell, index: PackageIndex, sdists: SdistTable) -> Holdi
     page = f"index: {pin.axis.value}"
     release = project.releases.get(pin.version)
     if release is None:
-        near = near_versions(pin.version, project.releases)
-        reason = f"{name} does not exist; closest: {', '.join(near)}"
-        return Missing(reason=reason, facts=(Fact(text=f"there is no {name}", source=page),), near=near)
+        return _no_release(name, pin.version, project, cell.as_of)
     if cell.as_of is not None:
         files = tuple(file for file in release.files if file.uploaded < cell.as_of)
         if not files:
             text = f"{name} was released on {release.uploaded:%Y-%m-%d}, after {cell.as_of:%Y-%m-%d}"
-            return Missing(reason=text, facts=(Fact(text=text, source=page),))
+            return Missing(lacks=Lack.DATE, reason=text, facts=(Fact(text=text, source=page),))
         release = replace(release, files=files)
     return _hold_release(pin, cell, release, index, sdists)
+
+
+def _no_release(name: str, version: Version, project: Project, as_of: datetime | None) -> Missing:
+    """Return that there is no such release, or was none by then, and what comes close and may be installed."""
+    near = near_versions(version, [known for known, other in project.releases.items() if other.yanked is None])
+    if as_of is None:
+        fact, lacks = f"there is no {name}", "does not exist"
+    else:
+        lacks = f"was not released by {as_of:%Y-%m-%d %H:%M} UTC"
+        fact = f"{name} {lacks}"
+    closest = f"closest: {', '.join(near)}" if near else f"nothing of {project.name} was there to take instead"
+    return Missing(
+        lacks=Lack.RELEASE if as_of is None else Lack.DATE,
+        reason=f"{name} {lacks}; {closest}",
+        facts=(Fact(text=fact, source=f"index: {project.name}"),),
+        near=near,
+    )
 
 
 def _hold_release(pin: Pin, cell: Cell, release: Release, index: PackageIndex, sdists: SdistTable) -> Holding | Missing:
@@ -167,18 +197,18 @@ def _hold_release(pin: Pin, cell: Cell, release: Release, index: PackageIndex, s
     page = f"index: {pin.axis.value}"
     if release.yanked is not None:
         text = f"{name} was yanked" + (f": {release.yanked}" if release.yanked not in ("", "True") else "")
-        return Missing(reason=text, facts=(Fact(text=text, source=page),))
+        return Missing(lacks=Lack.YANKED, reason=text, facts=(Fact(text=text, source=page),))
     file = index.best_file(release, cell.platform)
     if file is None and any(item.is_wheel for item in release.files):
         text = why_no_wheel(release, cell.platform)
-        return Missing(reason=text, facts=(Fact(text=text, source=page),))
+        return Missing(lacks=Lack.WHEEL, reason=text, facts=(Fact(text=text, source=page),))
     if file is None:
         return _hold_sdist(pin, cell, release, index, sdists)
     metadata = index.metadata(file)
     unknown = [extra for extra in pin.extras if canonicalize_name(extra) not in metadata.extras]
     if unknown:
         text = f"{name} has no extra {', '.join(unknown)}; it has: {', '.join(metadata.extras) or 'none'}"
-        return Missing(reason=text, facts=(Fact(text=text, source=f"{file.filename} METADATA"),))
+        return Missing(lacks=Lack.EXTRA, reason=text, facts=(Fact(text=text, source=f"{file.filename} METADATA"),))
     requirements = requirements_on(metadata, cell.platform, pin.extras)
     return Holding(
         pin=pin,
@@ -195,7 +225,7 @@ def _hold_sdist(pin: Pin, cell: Cell, release: Release, index: PackageIndex, sdi
     file = next(file for file in release.files if not file.is_wheel)
     if not python_fits(file.requires_python, cell.platform.python):
         text = f"{name} needs python {file.requires_python}; this platform has python {cell.platform.python}"
-        return Missing(reason=text, facts=(Fact(text=text, source=f"index: {pin.axis.value}"),))
+        return Missing(lacks=Lack.PYTHON, reason=text, facts=(Fact(text=text, source=f"index: {pin.axis.value}"),))
     environment = cell.platform.environment()
     listed = sdists.find(pin.axis.value, pin.version)
     if listed is not None:
@@ -207,7 +237,7 @@ def _hold_sdist(pin: Pin, cell: Cell, release: Release, index: PackageIndex, sdi
             text = (
                 f"needs a build of {pin.axis.value}=={pin.version}: it has no wheel, and its dependencies are not known"
             )
-            return Missing(reason=text, facts=(Fact(text=text, source=file.filename),))
+            return Missing(lacks=Lack.METADATA, reason=text, facts=(Fact(text=text, source=file.filename),))
         requirements = list(requirements_on(metadata, cell.platform, pin.extras))
         source = f"{file.filename} PKG-INFO"
     return Holding(

@@ -74,7 +74,7 @@ class Decider:
                 reason=case.reason,
                 chain=case.facts,
                 lasting=True,
-                more={"near": list(case.near)} if case.near else {},
+                more={"lacks": case.lacks.value} | ({"near": list(case.near)} if case.near else {}),
             )
         if _no_deps(case.cell):
             return None

@@ -23,7 +23,7 @@ from matrix.resolve.solver import Solver, Uv
 from matrix.tier import Tier
 
 PROBE = "resolve"
-TOOL = "resolve-1"
+TOOL = "resolve-2"
 """Changes when the same inputs may get another answer from this code."""
 PYPI = "https://pypi.org/simple"
 MAX_AGE = timedelta(hours=24)

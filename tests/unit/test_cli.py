@@ -57,6 +57,8 @@ CHECKS = {
     "conflict": (1, "verl==0.9.1 vllm==0.28.0"),
     "unavailable": (1, "verl==0.9.1 vllm==0.29.0"),
     "no-such-version": (1, "vllm==0.24.9"),
+    "no-such-extra": (1, "verl[foo]==0.9.1"),
+    "not-yet": (1, "vllm==0.24.0 --exclude-newer 2020-01-01"),
     "deviation": (0, "verl==0.9.1 vllm==0.28.0 --no-deps"),
     "resolve-only": (0, "verl==0.9.1 vllm==0.27.0 --tiers resolve"),
     "surface-only": (1, "verl==0.9.1 vllm==0.27.0 --tiers surface"),

@@ -121,6 +121,33 @@ def test_words_that_make_no_sense_are_told_with_what_to_do(shared: Site, home: P
     check_golden(f"error-{name}.txt", steady(heard.text, (home, "HOME")))
 
 
+NINES = "9" * 3_000
+LONG = {
+    "a word longer than any path": (2, f"check verl=={NINES * 40}"),
+    "a version": (2, f"check verl=={NINES}"),
+    "a version with the others": (2, f"check verl==0.9.1 vllm=={NINES}"),
+    "a number": (2, f"check {ONE} --workers {NINES}"),
+    "hours that no clock counts": (2, f"check {ONE} --max-age 99999999999"),
+    "a date": (2, f"check {ONE} --exclude-newer {NINES}"),
+    "a python": (2, f"check {ONE} --python 3.{NINES}"),
+    "a platform": (2, f"check {ONE} --platform manylinux_2_{NINES}"),
+    "an override": (2, f"check {ONE} --override numpy=={NINES}"),
+    "a pattern": (2, f"run --cells {NINES} --cells-file HOME/cells.toml"),
+    "an option": (2, f"check {ONE} --{NINES}"),
+    "a command": (2, NINES),
+    "an end of a bisection": (2, f"bisect --axis vllm --with verl==0.9.1 --good {NINES} --bad 0.27.0"),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_words_of_any_length_are_refused_and_not_said_again_in_full(shared: Site, home: Path, name: str) -> None:
+    code, words = LONG[name]
+    heard = _said(words, home, shared.url)
+    assert (heard.code, heard.out) == (code, "")
+    assert len(heard.err) < 1_000
+    assert "Traceback" not in heard.err
+
+
 FILES: dict[str, tuple[int, str | None]] = {
     "missing": (3, None),
     "not-toml": (3, "schema = 1\n[[cell]\n"),

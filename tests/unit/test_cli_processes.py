@@ -19,6 +19,10 @@ from tests.unit.cli_stack import CELLS, ROOT, process, stocked
 from tests.unit.http_server import Site, metadata
 
 FOREVER = 60.0
+ASCII = (
+    {"LANG": "C", "PYTHONIOENCODING": "ascii"},
+    {"PYTHONUTF8": "0", "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"},
+)
 WHEEL = "/files/vllm-0.27.0-cp38-abi3-manylinux_2_31_x86_64.whl"
 MANY = """\
 schema = 1
@@ -207,3 +211,16 @@ def test_output_that_finds_no_room_is_told(home: Path) -> None:
         )
     assert ended.returncode == 8
     assert ended.stderr == b"error: The output cannot be written: no room is left.\nFree some space.\n"
+
+
+@pytest.mark.parametrize("locale", ASCII)
+def test_a_terminal_that_knows_ascii_only_is_shown_the_verdict_without_the_marks(
+    home: Path, locale: dict[str, str]
+) -> None:
+    with stocked() as site:
+        words = ("check", "verl==0.9.1", "vllm==0.29.0", "--home", str(home / "kept"), "--index-url", site.url)
+        ended = subprocess.run(
+            process(*words), capture_output=True, timeout=60, cwd=ROOT, check=False, env={**os.environ, **locale}
+        )
+    assert (ended.returncode, ended.stderr) == (1, b"")
+    assert ended.stdout.startswith(b"verl0.9.1-vllm0.29.0: ! conflict\n")

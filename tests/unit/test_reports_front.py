@@ -40,6 +40,10 @@ def test_the_plan_is_a_line_a_cell_with_its_deviation_and_a_count() -> None:
     ]
 
 
+def test_a_plan_of_one_cell_is_counted_as_one() -> None:
+    assert _front().plan_table(Plan(planned=(Planned(cell=PAIR),))).splitlines()[-1] == "1 cell planned"
+
+
 @pytest.mark.parametrize(
     ("out", "no_color", "coloured"),
     [(Terminal(), False, True), (Terminal(), True, False), (io.StringIO(), False, False)],

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matrix.job import RunResult, Tally
+from matrix.resolve.case import Lack
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import judge
 from reports import headline
 from reports.findings import Format, render
 from reports.markdown import LIMIT_BYTES, escaped, summary
-from reports.terminal import Bars, Lines, progress_for, table, verdict_text
+from reports.terminal import Bars, Lines, consequence, progress_for, table, verdict_text
 from tests.unit.report_samples import DOUBT, FUSED, GUARDED, HOSTILE, PAIR, QUIET, SWIZZLE, sample, seen
 from tests.unit.run_fakes import AT, cell, observation
 
@@ -136,6 +137,8 @@ def test_no_number_without_its_denominator(result: RunResult, words: str) -> Non
     ("statuses", "words"),
     [
         ("w", "1 of 1 cell works as far as tried"),
+        ("b", "0 of 1 cell works as far as tried"),
+        ("u", "0 of 1 cell works as far as tried"),
         ("wwb", "2 of 3 cells work as far as tried"),
         ("wddc", "3 of 4 cells work as far as tried, 2 of them but for some features"),
         ("db", "1 of 2 cells works as far as tried, but for some features"),
@@ -241,6 +244,15 @@ def test_what_follows_is_said_second(resolve: Outcome | None, surface: Outcome |
     first, second, *_ = verdict_text(seen(PAIR, resolve, surface)).splitlines()
     assert first.startswith(PAIR.name)
     assert words in second
+
+
+@pytest.mark.parametrize("lacks", Lack)
+def test_what_cannot_be_had_is_named(lacks: Lack) -> None:
+    missing = observation(PAIR.name, Tier.RESOLVE, Outcome.UNAVAILABLE, detail={"lacks": lacks.value})
+    told = consequence(judge(PAIR, [missing]))
+    assert told.startswith("Cannot be installed: ")
+    # Each lack has words of its own, not those for a reason that nobody knows.
+    assert told != consequence(judge(PAIR, [observation(PAIR.name, Tier.RESOLVE, Outcome.UNAVAILABLE)]))
 
 
 def test_no_finding_is_said_too() -> None:

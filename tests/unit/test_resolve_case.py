@@ -32,6 +32,7 @@ INDEX = FakeIndex(
             "0.20.2": FakeRelease(tags="cp38-abi3-manylinux_2_35_x86_64", uploaded=OLD),
             "0.20.1": FakeRelease(tags="cp38-abi3-manylinux_2_35_x86_64", requires=["torch @ https://x/torch.whl"]),
         },
+        "ray": {},
         "flash-attn": {
             "2.6.3": FakeRelease(sdist_only=True, requires_python=">=3.8"),
             "1.0.9": FakeRelease(sdist_only=True, requires=["other"]),
@@ -57,6 +58,21 @@ def held(wanted: Pin, platform: Platform | None = None, as_of: datetime | None =
             None,
             "vllm 0.20.3 does not exist; closest: 0.20.2, 0.20.1",
             ("0.20.2", "0.20.1"),
+        ),
+        (pin(Axis.VERL, "99"), None, None, "verl 99 does not exist; closest: 0.9.1", ("0.9.1",)),
+        (
+            pin(Axis.VLLM, "0.20.3"),
+            None,
+            OLD,
+            "vllm 0.20.3 was not released by 2025-01-01 00:00 UTC; closest: 0.20.2, 0.20.1",
+            ("0.20.2", "0.20.1"),
+        ),
+        (
+            pin(Axis.RAY, "2.0"),
+            None,
+            OLD,
+            "ray 2.0 was not released by 2025-01-01 00:00 UTC; nothing of ray was there to take instead",
+            (),
         ),
         (pin(Axis.VERL, "0.9.0"), None, None, "verl 0.9.0 was yanked: a bad build", ()),
         (pin(Axis.VERL, "0.8.0"), None, None, "verl 0.8.0 was yanked", ()),
@@ -104,7 +120,7 @@ def test_missing(
 
 def test_a_package_that_the_index_lacks_is_an_error() -> None:
     with pytest.raises(UnknownReleaseError):
-        held(pin(Axis.RAY, "2.0"))
+        held(pin(Axis.TORCH, "2.0"))
 
 
 @pytest.mark.parametrize(

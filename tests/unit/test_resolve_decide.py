@@ -302,7 +302,7 @@ def test_without_dependencies_a_pin_must_still_be_there(bench: Bench) -> None:
     no_deps = Deviation(no_deps=True)
     missing = bench.decide(cell({"verl": "0.7", "vllm": "9"}, deviation=no_deps))
     assert (missing.outcome, missing.by) == (Outcome.UNAVAILABLE, DecidedBy.INDEX)
-    assert missing.detail()["near"] == ["0.1", "0.2", "0.2.1", "0.3"]
+    assert missing.detail()["near"] == ["0.4", "0.3", "0.2.1", "0.2"]
     bench.solver.blind = {"vllm": "0.1"}
     asked = cell({"verl": "0.7", "vllm": "0.1"}, deviation=no_deps)
     assert bench.decide(asked).outcome is Outcome.CONFLICT

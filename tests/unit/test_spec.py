@@ -43,12 +43,18 @@ def test_specs_make_the_cell_of_that_name(specs: list[str], name: str) -> None:
     assert parse_cell(specs).name == name
 
 
+EXAMPLE = "Write it like verl==0.9.1, verl[vllm]==0.9.1, 'vllm>=0.26' or verl."
 REFUSED: list[tuple[list[str], str]] = [
     ([], "No axis is named."),
     (["python==3.11"], "No axis is named."),
     (["verll==0.9.1"], "`verll` is not one of the axes.\nClosest: verl"),
     (["transformer==5.9.0"], "Closest: transformers"),
     (["numpy<2"], "To replace what is said about another package: --override 'numpy<2'."),
+    (["sglang"], f"They are verl, vllm, torch, transformers, flash-attn, ray, tensordict.\n{EXAMPLE}"),
+    (["sglang[all]"], EXAMPLE),
+    (["verl==" + "9" * 100_000], f"`verl=={'9' * 34}…` is 100006 characters long"),
+    (["verl>=0.7," + "9" * 5_000], "is 5010 characters long"),
+    (["x" * 1_000], "is 1000 characters long"),
     (["sglang"], "They are verl, vllm, torch, transformers, flash-attn, ray, tensordict."),
     (["verl==0.9,1"], "Did you mean `==0.9.1`?"),
     (["verl=0.9.1"], "Did you mean `==0.9.1`?"),
@@ -71,7 +77,7 @@ REFUSED: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("specs", "message"), REFUSED, ids=[" ".join(specs) or "none" for specs, _ in REFUSED])
+@pytest.mark.parametrize(("specs", "message"), REFUSED, ids=[" ".join(specs)[:60] or "none" for specs, _ in REFUSED])
 def test_what_makes_no_sense_is_refused_with_a_hint(specs: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_cell(specs)
@@ -140,10 +146,15 @@ def test_overrides_are_a_deviation(overrides: list[str], expected: tuple[str, ..
     assert (deviation.overrides if isinstance(deviation, Deviation) else None) == expected
 
 
-@pytest.mark.parametrize("override", ["numpy<", "", "numpy; extra=='x'", "numpy===1"])
+@pytest.mark.parametrize("override", ["numpy<", "", "numpy; extra=='x'", "numpy===1", "numpy", "numpy[a]"])
 def test_an_override_that_makes_no_sense_is_refused(override: str) -> None:
     with pytest.raises(UsageError, match="--override"):
         parse_deviation([override])
+
+
+def test_an_override_that_is_too_long_is_refused_before_it_is_read() -> None:
+    with pytest.raises(UsageError, match="is 10006 characters long"):
+        parse_deviation(["numpy==" + "9" * 9_999])
 
 
 PLATFORMS: list[tuple[str | None, str | None, Platform]] = [
@@ -169,6 +180,8 @@ def test_platform_words(python: str | None, tag: str | None, platform: Platform)
         ("3", None, "--python takes X.Y, not `3`.\nWrite it like 3.12."),
         ("3.11.4", None, "Did you mean 3.11?"),
         ("2.7", None, "--python takes X.Y"),
+        ("3." + "9" * 5_000, None, "--python takes X.Y"),
+        (None, "manylinux_2_" + "9" * 5_000, "is not a platform"),
         (None, "windows", "machines are x86_64, aarch64"),
         (None, "x86_64-musllinux_1_2", "Write it like x86_64-manylinux_2_28"),
         (None, "-", "is not a platform"),
