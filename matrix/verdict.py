@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from matrix.cell import Cell
+from matrix.cell import Axis, Cell
 from matrix.errors import NothingRanError
 from matrix.finding import Effect, Kind
 from matrix.observe import Observation
@@ -56,6 +56,22 @@ class Verdict:
         """Return the observation of that tier which decides (the worst of its probes), None where it was not tried."""
         found = [item for item in self.evidence if item.question.tier is tier]
         return max(found, key=lambda item: _rank(item.outcome), default=None)
+
+    @property
+    def unlooked(self) -> tuple[Axis, ...]:
+        """Return the axes whose version the surface check was not told, so that nothing is known of their code.
+
+        An axis that a complete lock does not hold is not installed, and so is not one of them.
+        """
+        surface, resolved = self.observation(Tier.SURFACE), self.observation(Tier.RESOLVE)
+        versions = surface.detail.get("versions") if surface is not None else None
+        if surface is None or surface.outcome is Outcome.UNTESTED or not isinstance(versions, Mapping):
+            return ()
+        no_deps = self.cell.deviation is not None and self.cell.deviation.no_deps
+        locked = resolved.detail.get("versions") if resolved is not None and resolved.outcome is Outcome.OK else None
+        if not no_deps and isinstance(locked, Mapping) and all(a in versions for a in Axis if a.value in locked):
+            return ()
+        return tuple(axis for axis in Axis if axis.value not in versions)
 
     def to_json(self) -> dict[str, object]:
         """Return plain JSON data without the details of the observations (reports/schema.json: `verdict`)."""

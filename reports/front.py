@@ -44,7 +44,7 @@ class TerminalFront:
 
         if self._out.isatty() and "NO_COLOR" not in os.environ:
             return table(result, width=shutil.get_terminal_size().columns, colour=True).rstrip()
-        return table(result, width=PLAIN_WIDTH).rstrip()
+        return table(result, width=shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns).rstrip()
 
     def verdict_text(self, verdict: Verdict, result: RunResult) -> str:
         """Return one verdict with its reasons, chain and findings, and the tools that made it."""

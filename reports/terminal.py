@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PLAIN_WIDTH = 220
+"""As wide as a table is where nobody says how much fits."""
+LEAST_REASON = 20
+"""With less room than this a reason goes on a line of its own."""
+FEATURES = 2
+"""So many features are named in a table; the verdict in full and the reports name all."""
 FINDINGS = 12
 """So many findings of one effect are shown with a verdict."""
 FEW = 3
@@ -40,8 +45,8 @@ HEADINGS = ("status", "cell", "resolves", "works", "tier", "why")
 def table(result: RunResult, *, width: int = PLAIN_WIDTH, colour: bool = False) -> str:
     """Return the verdicts as a table, and under it the counts with their denominators.
 
-    Plain text in columns, the first reason cut to what is left of `width`; with `colour` a table for a terminal, in
-    which it wraps instead. `verdict_text` and the reports have all reasons.
+    Plain text in columns, the first reason cut to what is left of `width` characters; with `colour` a table for a
+    terminal, in which it wraps instead. `verdict_text` and the reports have all reasons.
     """
     rows = [_row(verdict) for verdict in result.verdicts]
     body = _rich_table(result, rows, width) if colour else _plain_table(rows, width)
@@ -52,26 +57,39 @@ def table(result: RunResult, *, width: int = PLAIN_WIDTH, colour: bool = False) 
 
 def _row(verdict: Verdict) -> tuple[str, ...]:
     status = STATUSES[verdict.status]
-    features = f" [{', '.join(verdict.features)}]" if verdict.features else ""
     return (
         f"{status.mark} {status.name}",
         verdict.cell.name,
         verdict.resolvable.value,
-        verdict.works.value + features,
+        verdict.works.value + _few(verdict.features),
         verdict.deepest.value if verdict.deepest else "none",
         one_line(verdict.reasons[0]) if verdict.reasons else "",
     )
 
 
 def _plain_table(rows: list[tuple[str, ...]], width: int) -> str:
+    """Return the rows in columns, no line longer than `width`; where little room is left a reason has its own line."""
     shown = [tuple(word.upper() for word in HEADINGS), *rows]
     widths = [max(len(row[column]) for row in shown) for column in range(len(HEADINGS) - 1)]
-    left = max(width - sum(widths) - 2 * len(widths), 20)
+    left = width - sum(widths) - 2 * len(widths)
     lines = []
     for row in shown:
         columns = [text.ljust(size) for text, size in zip(row[:-1], widths, strict=True)]
-        lines.append("  ".join((*columns, _cut(row[-1], left))).rstrip())
+        if left >= LEAST_REASON:
+            lines.append("  ".join((*columns, _cut(row[-1], left))).rstrip())
+            continue
+        lines.append(_cut("  ".join(columns).rstrip(), width))
+        if row in rows and row[-1]:
+            lines.append(_cut(f"    {row[-1]}", width))
     return "\n".join(lines) + "\n"
+
+
+def _few(features: Sequence[str]) -> str:
+    """Return the features in brackets, the first few of many and how many more there are."""
+    if not features:
+        return ""
+    more = [f"+{len(features) - FEATURES}"] if len(features) > FEATURES else []
+    return f" [{', '.join([*features[:FEATURES], *more])}]"
 
 
 def _rich_table(result: RunResult, rows: list[tuple[str, ...]], width: int) -> str:
@@ -108,6 +126,8 @@ def verdict_text(verdict: Verdict) -> str:
     lines += [f"  deviation  {words}"] if words else []
     lines += _entry("resolves", verdict.resolvable, _resolve_lines(verdict, resolve))
     lines += _entry("works", verdict.works, _surface_lines(verdict))
+    unlooked = ", ".join(verdict.unlooked)
+    lines += [f"             not looked at, as no version is known: {unlooked}"] if unlooked else []
     lines.append(f"  tried      {tiers or 'nothing'}{_on(verdict)}, {_when(verdict)}")
     found = [Finding.from_json(item) for item in surface.get("findings", ())]
     return "\n".join(lines + _finding_lines(verdict, found, surface)) + "\n"

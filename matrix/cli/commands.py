@@ -118,6 +118,8 @@ def surface(args: argparse.Namespace, front: Front) -> int:
     if args.format == "text":
         more = "" if args.all or len(shown) == len(findings) else "; --all shows what is guarded or not certain too"
         _say(f"{asked.name}: {verdict.status}. {len(shown)} of {_counted(len(findings), 'finding')} shown{more}.")
+        if verdict.unlooked:
+            _say(f"Not looked at, as no version was given: {', '.join(verdict.unlooked)}.")
     return code
 
 

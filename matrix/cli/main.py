@@ -50,7 +50,10 @@ def _answer(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
     try:
         _refuse_long(sys.argv[1:] if argv is None else argv)
         args, unknown = build_parser(__version__).parse_known_args(argv)
-        if unknown:
+        if hasattr(args, "spec") and not any(word.startswith("-") for word in unknown):
+            # argparse ends a list of positional words at the first option; those after it are left over.
+            args.spec += unknown
+        elif unknown:
             # Said by the command's own parser, so that the help it names is that of the command.
             args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         from matrix.cli.commands import COMMANDS

@@ -18,6 +18,8 @@ exit codes:
    4 no such package or release              11 a stored file is of a newer schema
    5 the package index cannot be reached     70 a fault of this program, no verdict
    6 a tool (uv, a python) failed           130 interrupted; what was finished is kept
+`check` answers for any versions, so a release that does not exist is a verdict (1, unavailable);
+`surface` and `bisect` compare code, so for them it is an error (4).
 """
 
 
@@ -93,12 +95,18 @@ def _add_index(group: argparse._ArgumentGroup) -> None:
 _MAX_AGE = "ask the resolver again when its answer is older (default: 24; an answer as of a date never ages)"
 
 
+_NEWER = (
+    "answer as of that day, which is included (YYYY-MM-DD, in UTC), or that moment (RFC 3339); "
+    "the cell is named by the moment from which files are not seen"
+)
+
+
 def _target(parser: Parser) -> None:
     """Add the options that say what a cell is meant to run on, and as of when."""
     group = parser.add_argument_group("target")
     group.add_argument("--python", metavar="X.Y", help="CPython version (default: 3.12)")
     group.add_argument("--platform", metavar="TAG", help="uv platform (default: x86_64-manylinux_2_35)")
-    group.add_argument("--exclude-newer", metavar="DATE", help="answer as of that day (YYYY-MM-DD or RFC 3339)")
+    group.add_argument("--exclude-newer", metavar="DATE", help=_NEWER)
 
 
 def _deviation(parser: Parser) -> None:

@@ -39,7 +39,9 @@ def _small_axes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _said(site: Site, home: Path, words: str) -> Said:
     argv = words.replace("HOME", str(home)).split()
-    return said(*argv, "--home", str(home), "--index-url", site.url)
+    # Building a report anew asks no index, so it knows none.
+    index = () if argv[0] == "report" else ("--index-url", site.url)
+    return said(*argv, "--home", str(home), *index)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -77,6 +79,24 @@ def test_check_begins_with_the_verdict_and_what_follows(site: Site, home: Path, 
     check_golden(f"check-{name}.txt", steady(heard.text))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check verl==0.9.1 --platform x86_64-manylinux_2_35 vllm==0.26.0 --json",
+        "check --json verl==0.9.1 vllm==0.26.0",
+        "check verl==0.9.1 --json vllm==0.26.0",
+        "check --platform x86_64-manylinux_2_35 verl==0.9.1 --json vllm==0.26.0",
+    ],
+)
+def test_options_may_stand_between_the_specs(site: Site, home: Path, words: str) -> None:
+    (verdict,) = json.loads(_said(site, home, words).out)["cells"]
+    assert verdict["cell"] == "verl0.9.1-vllm0.26.0"
+
+
+def test_surface_takes_options_between_the_specs_too(site: Site, home: Path) -> None:
+    assert _said(site, home, "surface verl==0.9.1 --all vllm==0.27.0").code == 1
+
+
 def test_check_prints_nothing_but_json_with_json(site: Site, home: Path) -> None:
     heard = _said(site, home, "check verl==0.9.1 vllm==0.26.0 --json")
     (verdict,) = json.loads(heard.out)["cells"]
@@ -109,6 +129,7 @@ def test_run_prints_the_table_and_where_the_files_are_and_report_the_same_again(
     assert heard.code == 0
     check_golden("run.txt", steady(heard.text, *folders))
     again = _said(site, home, "report --cells-file HOME/cells.toml --out HOME/out")
+    assert again.code == 0
     check_golden("report.txt", steady(again.text, *folders))
     names = {path.name for path in (home / "out").iterdir()}
     assert {"index.html", "summary.md", "report.json", "junit.xml"} <= names

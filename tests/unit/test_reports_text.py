@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matrix.finding import Effect
 from matrix.job import RunResult, Tally
 from matrix.resolve.case import Lack
 from matrix.tier import Outcome, Status, Tier
@@ -23,7 +24,7 @@ from reports.findings import Format, render
 from reports.markdown import LIMIT_BYTES, escaped, summary
 from reports.terminal import Bars, Lines, consequence, progress_for, table, verdict_text
 from tests.unit.report_samples import DOUBT, FUSED, GUARDED, HOSTILE, PAIR, QUIET, SWIZZLE, sample, seen
-from tests.unit.run_fakes import AT, cell, observation
+from tests.unit.run_fakes import AT, cell, finding, observation
 
 GOLDEN = Path(__file__).with_name("golden") / "reports"
 
@@ -262,3 +263,13 @@ def test_no_finding_is_said_too() -> None:
 def test_a_verdict_shows_so_many_findings_and_counts_the_rest() -> None:
     many = tuple(replace(FUSED, symbol=f"vllm.s{number}") for number in range(20))
     assert "… and 8 more" in verdict_text(seen(PAIR, Outcome.OK, Outcome.BROKEN, many))
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 120, 200])
+def test_no_line_of_a_plain_table_is_wider_than_it_may_be(width: int) -> None:
+    features = tuple(finding(Effect.BREAKS_FEATURE, feature=name) for name in ("qat", "vlm", *"abcdefghijklmnopqrst"))
+    verdict = seen(PAIR, Outcome.OK, Outcome.DEGRADED, features, ("", "22 features break or degrade: " + "x" * 300))
+    body = table(replace(sample(), verdicts=(verdict,)), width=width).partition("\n\n")[0]
+    assert max(map(len, body.splitlines())) <= width
+    if width >= 100:
+        assert "degraded [a, b, +20]" in body

@@ -215,3 +215,30 @@ def test_json_shows_both_axes_the_deviation_and_the_evidence() -> None:
     assert [item["key"] for item in evidence] == [item.question.key for item in judge(of, seen).evidence]
     nothing = judge(of, []).to_json()
     assert (nothing["deepest"], nothing["at"], nothing["machine"]) == (None, None, "")
+
+
+@pytest.mark.parametrize(
+    ("of", "surface", "locked", "unlooked"),
+    [
+        (PAIR, {"verl": "0.9.1", "vllm": "0.24.0"}, None, "torch transformers flash-attn ray tensordict"),
+        (PAIR, {"verl": "0.9.1", "vllm": "0.24.0", "ray": "2"}, None, "torch transformers flash-attn tensordict"),
+        (PAIR, {"verl": "0.9.1", "vllm": "0.24.0", "ray": "2"}, {"vllm": "0.24.0", "ray": "2", "numpy": "1"}, ""),
+        (PAIR, {"verl": "0.9.1", "vllm": "0.24.0"}, {"ray": "2"}, "torch transformers flash-attn ray tensordict"),
+        (
+            NO_DEPS,
+            {"verl": "0.9.1", "vllm": "0.24.0"},
+            {"verl": "0.9.1", "vllm": "0.24.0"},
+            "torch transformers flash-attn ray tensordict",
+        ),
+        (PAIR, None, {"ray": "2"}, ""),
+    ],
+)
+def test_what_was_not_looked_at_is_known(
+    of: Cell, surface: dict[str, str] | None, locked: dict[str, str] | None, unlooked: str
+) -> None:
+    seen = []
+    if surface is not None:
+        seen.append(observation(of.name, Tier.SURFACE, OK, detail={"versions": surface}))
+    if locked is not None:
+        seen.append(observation(of.name, Tier.RESOLVE, OK, detail={"versions": locked}))
+    assert " ".join(judge(of, seen).unlooked) == unlooked
