@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -125,7 +126,11 @@ class SurfaceChecker:
 
     def _load_subject(self, verl: _Input) -> tuple[Subject, int]:
         if self._subject is None or self._subject[0] != verl.file.sha256:
-            self._subject = None
+            if self._subject is not None:
+                # Loading a subject freezes it for the collector; a dropped one would stay for ever, by its cycles.
+                self._subject = None
+                gc.unfreeze()
+                gc.collect()
             archive = self._index.archive(verl.file)
             self._subject = verl.file.sha256, Subject.load(archive, verl.version)
             return self._subject[1], archive.bytes_read

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -120,6 +122,22 @@ def test_many_cells_load_each_release_of_verl_once(tmp_path: Path) -> None:
     archives_read = {name: count for name, count in fake.asked.items() if name.startswith("archive:")}
     assert set(archives_read.values()) == {1}
     assert len(archives_read) == 5
+
+
+def test_a_release_of_verl_is_let_go_when_the_next_one_is_loaded(tmp_path: Path) -> None:
+    checker = SurfaceChecker(index(), tmp_path)
+    observe(checker, verl="0.9.1", vllm="0.33.0")
+    assert checker._subject is not None
+    module = checker._subject[1].module("verl")
+    assert module is not None
+    assert module.tree is not None
+    # A cycle through the tree, as execution makes them: only the collector can free it.
+    module.tree.cycle = module.tree  # type: ignore[attr-defined]
+    gc.freeze()
+    tree = weakref.ref(module.tree)
+    del module
+    observe(checker, verl="0.8.0", vllm="0.33.0")
+    assert tree() is None
 
 
 def finding(effect: Effect, *, certain: bool = True, default: bool = False, **more: object) -> Finding:
