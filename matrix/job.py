@@ -95,6 +95,7 @@ class Job:
         tools: versions of the tools that took part, for the result.
         plan: what is known of why a cell is planned, by the cell's name, for the reports.
         expected: cells that are known to be bad, and how (JUnit; strict both ways).
+        unkept: why nothing can be kept; where there is a reason, only what is stored is answered.
     """
 
     cells: Sequence[Cell]
@@ -110,6 +111,7 @@ class Job:
     tools: Mapping[str, str] = field(default_factory=dict)
     plan: Mapping[str, Planned] = field(default_factory=dict)
     expected: Mapping[str, Status] = field(default_factory=dict)
+    unkept: MatrixError | None = None
     clock: Callable[[], datetime] = now
 
 

@@ -55,10 +55,12 @@ def run(job: Job) -> RunResult:
     After Ctrl-C the result is returned too, `interrupted`, with what was finished.
 
     Raises:
-        NothingRanError: the job has no cells, or no tier.
+        NothingRanError: the job has no cells, or no tier, or nothing can be kept and not all is stored.
         NoSpaceError, BusyError, NewerSchemaError: the store cannot be used.
         MatrixError: no cell got an answer, and for all of them for this one reason (the index was not reached).
     """
+    if job.unkept is not None:
+        return _stored(job, job.unkept)
     ledger = Ledger()
     for step in STEPS:
         ledger = step(job, ledger)
@@ -80,7 +82,7 @@ def recall(job: Job) -> RunResult:
     verdicts, found = [], dict.fromkeys(sorted(job.tiers, key=lambda tier: tier.depth), 0)
     for cell in job.cells:
         seen = [item for item in job.store.for_cell(cell.name) if item.question.tier in found]
-        seen = _of_the_lock(cell, seen)
+        seen = _of_the_lock(cell, seen, from_lock=job.from_lock)
         for tier in {item.question.tier for item in seen if item.outcome is not Outcome.UNTESTED}:
             found[tier] += 1
         verdicts.append(judge(cell, seen))
@@ -100,13 +102,38 @@ def recall(job: Job) -> RunResult:
     )
 
 
-def _of_the_lock(cell: Cell, seen: Sequence[Observation]) -> list[Observation]:
-    """Return the observations without the surface checks of other versions than the cell's lock has.
+def _stored(job: Job, unkept: MatrixError) -> RunResult:
+    """Return what is stored, all of it; raises NothingRanError where something would have to be asked."""
+    begin(job, Ledger())
+    result = recall(job)
+    asked = [verdict for verdict in result.verdicts if job.again or _lacks(job, verdict)]
+    if asked:
+        count = "1 cell" if result.planned == 1 else f"{result.planned} cells"
+        raise NothingRanError(
+            f"{len(asked)} of {count} would have to be asked about, and no answer can be kept.",
+            why=unkept.what,
+            then=unkept.then,
+        )
+    return result
+
+
+def _lacks(job: Job, verdict: Verdict) -> bool:
+    """Return whether a tier that could be tried has no answer."""
+    answered = {item.question.tier for item in verdict.evidence if item.outcome is not Outcome.UNTESTED}
+    resolved = verdict.observation(Tier.RESOLVE)
+    versions = versions_of(verdict.cell, resolved if job.from_lock else None)
+    checkable = Axis.VERL in versions and len(versions) > 1
+    return bool(job.tiers - answered - (set() if checkable else {Tier.SURFACE}))
+
+
+def _of_the_lock(cell: Cell, seen: Sequence[Observation], *, from_lock: bool) -> list[Observation]:
+    """Return the observations without the surface checks of other versions than the cell's lock, or its pins, have.
 
     A grid checks the same cell at its two pins only; where the fuller check is stored too, that one is the cell's.
     """
     resolved = next((item for item in reversed(seen) if item.question.tier is Tier.RESOLVE), None)
-    wanted = {axis.value: str(version) for axis, version in versions_of(cell, resolved).items()}
+    held = versions_of(cell, resolved if from_lock else None)
+    wanted = {axis.value: str(version) for axis, version in held.items()}
     surface = [item for item in seen if item.question.tier is Tier.SURFACE]
     if not any(item.detail.get("versions") == wanted for item in surface):
         return list(seen)

@@ -92,11 +92,10 @@ def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Pro
     """Return the job over the planned cells that the options describe.
 
     Raises:
-        UsageError: an option is malformed, or (unless `keeps` is off) nothing can be kept under `--home`.
+        UsageError: an option is malformed, or (unless `keeps` is off) `--home` holds nothing and can keep nothing.
     """
     home = Home.find(args.home)
-    if keeps:
-        home.prepare()
+    unkept = _unkept(home) if keeps else None
     index = open_index(args, home)
     count = workers(args)
     resolver = Resolver(index=index, cache_dir=home.cache, max_age=timedelta(hours=args.max_age), workers=count)
@@ -112,7 +111,19 @@ def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Pro
         workers=count,
         tools=_tools(),
         plan={item.cell.name: item for item in planned},
+        unkept=unkept,
     )
+
+
+def _unkept(home: Home) -> UsageError | None:
+    """Return why nothing can be kept in a home that can be read; raises UsageError where it holds no answer either."""
+    try:
+        home.prepare()
+    except UsageError as error:
+        if not home.store.is_dir() or not Store(home.store):
+            raise
+        return error
+    return None
 
 
 def _tools() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,6 +96,26 @@ def test_options_may_stand_between_the_specs(site: Site, home: Path, words: str)
 
 def test_surface_takes_options_between_the_specs_too(site: Site, home: Path) -> None:
     assert _said(site, home, "surface verl==0.9.1 --all vllm==0.27.0").code == 1
+
+
+def test_a_home_that_cannot_be_written_gives_what_is_stored_and_says_so_where_that_is_not_all(
+    site: Site, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _said(site, home, "check verl==0.9.1 vllm==0.26.0")
+    stored = (home / "store" / "observations.jsonl").read_bytes()
+    reads = os.access
+    # Not by chmod: root, as whom a CI runs, may write anywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK and reads(path, mode))
+    heard = _said(site, home, "check verl==0.9.1 vllm==0.26.0")
+    assert (heard.code, heard.err) == (0, "")
+    assert heard.out.startswith("verl0.9.1-vllm0.26.0: ◐ degraded\n")
+    assert "note       Rebuilt from stored observations; nothing was asked." in heard.out
+    for words in ("check verl==0.8.0 vllm==0.26.0", "check verl==0.9.1 vllm==0.26.0 --again"):
+        heard = _said(site, home, words)
+        assert (heard.code, heard.out) == (10, "")
+        assert "1 of 1 cell would have to be asked about, and no answer can be kept." in heard.err
+        assert "it is not writable" in heard.err
+    assert (home / "store" / "observations.jsonl").read_bytes() == stored
 
 
 def test_check_prints_nothing_but_json_with_json(site: Site, home: Path) -> None:
