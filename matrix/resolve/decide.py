@@ -202,10 +202,11 @@ class Decider:
 
     def _solved(self, case: Case, lock: Lock, by: DecidedBy) -> Decision:
         """Return `ok`, or `backtracked` where an override moved a pin."""
+        would = self._undeviated(case) if case.overrides and not _no_deps(case.cell) else None
         decision = Decision(
             outcome=Outcome.OK,
             by=by,
-            notes=_notes(case),
+            notes=(*_notes(case), *((f"{_FORBID}{would.reason}",) if would else ())),
             lasting=case.cell.as_of is not None,
             lock=lock,
             digest=self._locks.write(lock.text),
@@ -275,11 +276,15 @@ class Decider:
         if isinstance(answer, NeedsBuild):
             return _needs_build(answer, case)
         decision = self._solved(case, parse_lock(answer.lock), DecidedBy.UV)
-        would = self._quick_conflict(replace(case, cell=replace(case.cell, deviation=None)))
-        said = f"the metadata forbid it: {would.reason}" if would else "their direct requirements do not contradict"
+        would = self._undeviated(case)
+        said = f"{_FORBID}{would.reason}" if would else "their direct requirements do not contradict"
         more = {"metadata": would.outcome.value if would else "not asked", "metadata_chain":
                 [fact.to_json() for fact in would.chain] if would else []}  # fmt: skip
         return replace(decision, notes=(*decision.notes, said), more=more)
+
+    def _undeviated(self, case: Case) -> Decision | None:
+        """Return what the direct requirements say of the cell without its deviation, where they refute it."""
+        return self._quick_conflict(replace(case, cell=replace(case.cell, deviation=None)))
 
     def _renamed(self, lock: Lock, case: Case) -> Lock:
         """Return a shared lock with this cell's pins in it, in uv's own words."""
@@ -312,6 +317,9 @@ class Decider:
             return tuple(self._index.project(package).releases)
         except UnknownReleaseError:
             return None
+
+
+_FORBID = "the metadata forbid it: "
 
 
 def _setting(cell: Cell) -> tuple[Hashable, ...]:

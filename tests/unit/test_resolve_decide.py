@@ -274,7 +274,12 @@ def test_two_open_axes_that_exclude_each_other_at_their_floors(bench: Bench) -> 
 def test_overrides_are_shown_and_a_pin_they_move_is_not_green(bench: Bench) -> None:
     held = bench.decide(cell({"vllm": "0.1", "torch": "2.6"}, deviation=Deviation(overrides=("torch==2.6",))))
     assert (held.outcome, held.versions["torch"]) == (Outcome.OK, "2.6")
-    assert "deviates: override torch==2.6" in held.notes
+    assert held.notes == (
+        "deviates: override torch==2.6",
+        "the metadata forbid it: vllm 0.1 requires torch==2.4; the cell pins torch 2.6",
+    )
+    allowed = bench.decide(cell({"vllm": "0.1", "torch": "2.4"}, deviation=Deviation(overrides=("torch==2.4",))))
+    assert allowed.notes == ("deviates: override torch==2.4",)
     moved = bench.decide(cell({"vllm": "0.1", "torch": "2.6"}, deviation=Deviation(overrides=("torch==2.4",))))
     assert moved.outcome is Outcome.BACKTRACKED
     assert moved.reason == "torch is 2.4, not 2.6 as pinned"
