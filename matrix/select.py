@@ -79,6 +79,8 @@ def select(
 def _pattern(text: str) -> Pattern:
     import bracex
 
+    if len(text) > _CHARS:
+        raise UsageError(f"`{text[:40]}…` is longer than a pattern may be ({_CHARS} characters).", then=_SPLIT)
     body = text.removeprefix("!")
     group = body.startswith(_GROUP)
     glob = body.removeprefix(_GROUP) if group else body
@@ -94,6 +96,11 @@ def _pattern(text: str) -> Pattern:
 
 
 _EXAMPLE = "Write it like 'verl0.9.*-vllm0.{24,26}*', 'group:ci' or '!*-nodeps', in quotes."
+
+
+_CHARS = 250
+"""bracex expands by recursion, its older releases a character at a time, and Python allows a thousand levels."""
+_SPLIT = "Give it as several patterns."
 
 
 def _split(word: str) -> Iterator[str]:

@@ -60,6 +60,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["{,}"], "`{,}` is an empty pattern."),
     (["group:"], "`group:` is an empty pattern."),
     (["verl0.{8,9"], "A brace in `verl0.{8,9` is not closed."),
+    (["9" * 251], "is longer than a pattern may be (250 characters)."),
     (["verl{1..2000}"], "expand to more than 1000 patterns"),
 ]
 
