@@ -50,7 +50,7 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
-    session.run("pytest", "--cov", "--cov-report=term", "--cov-fail-under=90")
+    session.run("pytest", "--cov", "--cov-report=term", "--cov-fail-under=93")
 
 
 @nox.session
