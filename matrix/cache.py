@@ -12,11 +12,11 @@ import contextlib
 import errno
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from matrix.atomic import replace_file
 from matrix.errors import NoSpaceError, UsageError
 
 LAYOUT = "index-1"
@@ -77,22 +77,9 @@ class Cache:
 def write_atomically(path: Path, content: bytes) -> None:
     """Leave `content` at `path`, whole or not at all; raises NoSpaceError, UsageError (not writable)."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        name = path.parent / f".tmp-{secrets.token_hex(8)}"
-        # Not mkstemp, which makes the file private: a report or a shared cache is there to be read by others.
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        replace_file(path, content)
     except OSError as error:
         raise unusable(path, error) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        name.replace(path)
-    except OSError as error:
-        raise unusable(path, error) from error
-    finally:
-        name.unlink(missing_ok=True)
 
 
 def unusable(path: Path, error: OSError) -> NoSpaceError | UsageError:

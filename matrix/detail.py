@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
-import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from matrix.atomic import replace_file
 from matrix.errors import CorruptFileError
 
 
@@ -98,17 +97,7 @@ def write_large(folder: Path, text: bytes) -> Large:
     path = large.path(folder)
     if path.exists() and path.stat().st_size == large.size:
         return large
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{sha256}.{os.getpid()}.{threading.get_ident()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(packed)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    replace_file(path, packed, last=True)
     return large
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
 from pathlib import Path
 
+from matrix.atomic import replace_file
 from matrix.axes import AXES, Axes, AxisRule, Recorded, axes_of
 from matrix.cell import Axis
 from matrix.datafile import parse, read
@@ -226,17 +225,7 @@ def _rewrite(path: Path, axes: Axes, found: Mapping[Axis, tuple[Recorded, ...]])
 
 def _replace(path: Path, text: str) -> None:
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.chmod(path.stat().st_mode & 0o777)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path, text.encode("utf-8"), mode=path.stat().st_mode & 0o777)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             what = f"{path} cannot be written: the disk is full."

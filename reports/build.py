@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from matrix.atomic import replace_file
 from matrix.errors import MatrixError, NoSpaceError, UsageError
 from matrix.grid import Grid
 from matrix.job import RunResult
@@ -79,20 +78,11 @@ def build_grid(grid: Grid, out_dir: Path) -> GridFiles:
 
 def _write(path: Path, text: str) -> None:
     """Leave `text` at `path`, whole or not at all, readable as the umask says; raises NoSpaceError, UsageError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            # A lone surrogate, as a broken file name in a log leaves it, is no text that a file can hold.
-            file.write(text.encode("utf-8", "replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        # A lone surrogate, as a broken file name in a log leaves it, is no text that a file can hold.
+        replace_file(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise _refused(path, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def _refused(path: Path, error: OSError) -> MatrixError:

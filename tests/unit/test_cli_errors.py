@@ -422,7 +422,7 @@ def test_axes_that_cannot_be_rewritten_stay_as_they_are(
     def refuse(*_: object, **__: object) -> tuple[int, str]:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr("matrix.update.replace_file", refuse)
     heard = _said("update", home, site.url)
     assert heard.code == 3
     assert path.read_text(encoding="utf-8") == axes_text()
