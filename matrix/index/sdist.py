@@ -13,6 +13,7 @@ from typing import IO
 
 from matrix.cache import Cache
 from matrix.index import File
+from matrix.index.archive import FileArchive
 from matrix.index.download import corrupt, whole_file
 from matrix.index.fetch import Fetcher
 from matrix.index.pack import MemberStore, Packed
@@ -26,7 +27,7 @@ _KEPT = (".py", ".pyi", ".yaml", ".yml", ".toml", ".cfg", ".txt", "PKG-INFO")
 _ROOTS = ("src/", "python/", "lib/")
 
 
-class SdistArchive:
+class SdistArchive(FileArchive):
     """An sdist's members (tar.gz or zip) by the path they would have in site-packages, as well as can be known.
 
     The top folder is taken off, and `src/` where packages lie below it. Safe for threads.
@@ -41,21 +42,6 @@ class SdistArchive:
         self._names: tuple[str, ...] | None = None
         self._lock = threading.RLock()
         self._read = 0
-
-    @property
-    def filename(self) -> str:
-        """Return the sdist's file name."""
-        return self._file.filename
-
-    @property
-    def digest(self) -> str:
-        """Return `sha256:<hex>` as the index states it, `url:<hex>` where it states none."""
-        return self._file.digest
-
-    @property
-    def bytes_read(self) -> int:
-        """Return how many bytes came over the network for it so far, in this process."""
-        return self._read
 
     def names(self) -> Sequence[str]:
         """Return the path of every regular file in it."""

@@ -19,6 +19,7 @@ from dataclasses import astuple, dataclass
 from matrix.cache import Cache
 from matrix.errors import CorruptFileError
 from matrix.index import File
+from matrix.index.archive import FileArchive
 from matrix.index.download import corrupt, whole_file
 from matrix.index.fetch import Fetcher, Span
 from matrix.index.pack import DamagedMemberError, MemberStore, Packed
@@ -54,7 +55,7 @@ class Chunk:
     names: tuple[str, ...]
 
 
-class WheelArchive:
+class WheelArchive(FileArchive):
     """A wheel's members, read piecewise and kept in the cache by the wheel's digest; safe for threads.
 
     Its whole digest cannot be checked when only pieces are read: each member's CRC is, and the digest of a wheel that
@@ -71,21 +72,6 @@ class WheelArchive:
         self._lock = threading.RLock()
         self._read = 0
         self._counting = threading.Lock()
-
-    @property
-    def filename(self) -> str:
-        """Return the wheel's file name."""
-        return self._file.filename
-
-    @property
-    def digest(self) -> str:
-        """Return `sha256:<hex>` of the whole wheel as the index states it, `url:<hex>` where it states none."""
-        return self._file.digest
-
-    @property
-    def bytes_read(self) -> int:
-        """Return how many bytes came over the network for this wheel so far, in this process."""
-        return self._read
 
     def names(self) -> Sequence[str]:
         """Return the path of every member, relative to site-packages, in the wheel's order."""
