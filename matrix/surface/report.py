@@ -18,7 +18,8 @@ from matrix.surface.execution.run import Run
 from matrix.surface.execution.target import Target
 from matrix.surface.execution.tree import AnswerTree
 from matrix.surface.inside import model_failures
-from matrix.surface.subject import Subject, collector_paused
+from matrix.surface.reading import quiet_collector
+from matrix.surface.subject import Subject
 from matrix.tier import Outcome
 
 
@@ -55,7 +56,7 @@ def check_surface(subject: Subject, world: Target, versions: Mapping[str, Versio
     """
     profile = entrypoints.load(subject.version)
     questions = Questions(world, versions, profile)
-    with collector_paused():
+    with quiet_collector():
         memory: AnswerTree[_Outline] = subject.memory.setdefault(frozenset(versions), AnswerTree())
         outline = memory.recall(questions)
         if outline is None:
@@ -104,7 +105,7 @@ def failing_imports(
     extra = dict.fromkeys(absent, "not installed")
     calls = {**profile.calls, "torch.cuda.is_available": gpu}
     profile = replace(profile, entries=entries, calls=calls, absent={**profile.absent, **extra})
-    with collector_paused():
+    with quiet_collector():
         questions = Questions(world, versions, profile)
         run = load_entries(subject, questions, frozenset(versions), profile)
         found = {entry.module: run.failure(entry.module) for entry in entries}

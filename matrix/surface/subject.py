@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 import gc
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,20 +26,9 @@ from matrix.surface.execution.syntax import (
 )
 from matrix.surface.execution.tree import AnswerTree
 from matrix.surface.importing import stored_attributes
+from matrix.surface.reading import quiet_collector
 
 ROOT = "verl"
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector off: with many trees alive `ast.parse` is ten times slower with it on."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,7 +94,7 @@ class Subject:
             namespaces=namespaces,
             bytes_read=archive.bytes_read,
         )
-        with collector_paused():
+        with quiet_collector():
             for dotted in sources:
                 made.module(dotted)
             # A million nodes that live as long as the subject: the collector must not walk them again and again.
@@ -162,7 +149,7 @@ class Subject:
             facts = ModuleFacts()
             return SubjectModule(name=dotted, path=path, is_package=True, tree=None, facts=facts, bound=frozenset())
         path, content = self.sources[dotted]
-        with collector_paused(), warnings.catch_warnings():
+        with quiet_collector(), warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
             try:

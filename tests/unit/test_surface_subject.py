@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 
 import pytest
 from packaging.version import Version
@@ -16,7 +15,7 @@ from matrix.surface.execution.syntax import (
     last_name,
     module_facts,
 )
-from matrix.surface.subject import Subject, collector_paused
+from matrix.surface.subject import Subject
 from tests.unit.source_trees import SourceArchive
 
 SOURCES = {
@@ -89,16 +88,6 @@ def test_facts_of_a_node_are_made_once(subject: Subject) -> None:
     (function,) = ast.parse("def f(x): return x").body
     assert isinstance(function, ast.FunctionDef)
     assert subject.function(function) is subject.function(function)
-
-
-def test_the_collector_is_as_it_was() -> None:
-    assert gc.isenabled()
-    with collector_paused():
-        assert not gc.isenabled()
-        with collector_paused():
-            pass
-        assert not gc.isenabled()
-    assert gc.isenabled()
 
 
 BOUND = [
