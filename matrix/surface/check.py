@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,15 +87,6 @@ class SurfaceChecker:
             at=datetime.now(UTC),
             seconds=time.perf_counter() - started,
         )
-
-    def observe_many(self, cells: Iterable[tuple[Cell, Versions]]) -> Iterator[Observation]:
-        """Yield an observation for each cell, grouped by release of verl so that each is loaded once."""
-        groups: dict[Version | None, list[tuple[Cell, Versions]]] = {}
-        for cell, versions in cells:
-            groups.setdefault(versions.get(Axis.VERL), []).append((cell, versions))
-        for group in groups.values():
-            for cell, versions in group:
-                yield self.observe(cell, versions)
 
     def _question(self, cell: Cell, inputs: Iterable[_Input]) -> Question:
         reads = {item.file.filename: f"sha256:{item.file.sha256}" for item in inputs}
