@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +41,7 @@ def run(args: argparse.Namespace, front: Front) -> int:
     files = front.write_report(result, out)
     _say(_json(front.run_json(result)) if args.json else front.run_table(result))
     _tell_files(files)
-    if result.interrupted:
-        raise KeyboardInterrupt
-    _refuse_nothing(result)
-    _refuse_failures(result)
+    _refuse_unfinished(result)
     return 1 if any(verdict.status in fail_on for verdict in result.verdicts) else 0
 
 
@@ -156,10 +154,7 @@ def grid(args: argparse.Namespace, front: Front) -> int:
         counted = f"{tally.reused} reused, {tally.new} new, {tally.untested} untested"
         _say(f"{tally.tier.value}: {counted}, {tally.seconds:.1f} s")
     _tell_files(files)
-    if made.run.interrupted:
-        raise KeyboardInterrupt
-    _refuse_nothing(made.run)
-    _refuse_failures(made.run)
+    _refuse_unfinished(made.run)
     return 0
 
 
@@ -174,6 +169,8 @@ def bisect(args: argparse.Namespace, front: Front) -> int:
     args.tiers = tier.value
     good, bad = (parse_version(axis, text, axes) for text in (args.good, args.bad))
     job = wiring.open_job(args, (), front.progress())
+    # One checker for all questions: what it has loaded of the versions that stay is not loaded for each of them.
+    job = replace(job, checker=functools.cache(job.checker))
 
     def ask(version: Version) -> Answer[Observation]:
         specs = [*args.fixed, f"{axis.value}=={version}"]
@@ -259,14 +256,18 @@ def _ask_one(job: Job, cell: Cell, tier: Tier) -> Observation:
     return found if found is not None else untested(cell, tier, "nothing was answered", job)
 
 
-def _refuse_nothing(result: RunResult) -> None:
-    """Raise NothingRanError where no cell was tried: that would look like a pass."""
+def _refuse_unfinished(result: RunResult) -> None:
+    """Raise what kept a run of many cells from its end: an interrupt, that nothing ran, or the first failure."""
+    if result.interrupted:
+        raise KeyboardInterrupt
     if not result.ran:
+        # No cell was tried, and that would look like a pass.
         raise NothingRanError(
             f"Nothing ran: 0 of {_counted(result.planned, 'cell')} {'was' if result.planned == 1 else 'were'} tried.",
             why="; ".join(sorted({reason for verdict in result.verdicts for reason in verdict.reasons})[:3]),
             then="The report says why, cell by cell; run again once that is mended.",
         )
+    _refuse_failures(result)
 
 
 def _refuse_failures(result: RunResult) -> None:
