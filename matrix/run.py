@@ -206,6 +206,11 @@ def _surface(job: Job, ledger: Ledger, asking: Asking) -> None:
         if Axis.VERL not in versions or len(versions) < 2:
             asking.refuse(cell, Refusal(error=NothingRanError, what=_too_little(versions)))
             continue
+        variant = next((pin for pin in cell.pins if pin.variant), None)
+        if variant is not None:
+            what = f"the surface of {variant.package} is not read; the import tier imports the real thing"
+            asking.refuse(cell, Refusal(error=NothingRanError, what=what))
+            continue
         question = asking.look_up(cell, lambda c=cell, v=versions: checker.question(c, v))  # type: ignore[misc]
         if question is not None:
             errands.append(Errand(cell=cell, versions=versions, key=question.key))

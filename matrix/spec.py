@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from matrix.axes import Axes, axis_named
-from matrix.cell import MACHINES, Axis, Cell, Deviation, OpenAxis, Pin, Platform
+from matrix.cell import MACHINES, VARIANTS, Axis, Cell, Deviation, OpenAxis, Pin, Platform
 from matrix.errors import UsageError
 
 _EXAMPLE = "Write it like verl==0.9.1, verl[vllm]==0.9.1, 'vllm>=0.26' or verl."
@@ -29,6 +29,7 @@ def parse_cell(
     as_of: datetime | None = None,
     overrides: Sequence[str] = (),
     no_deps: bool = False,
+    added: Sequence[str] = (),
     axes: Axes | None = None,
 ) -> Cell:
     """Return the cell that the specs describe: `==` is a pin, any other specifier or none an open axis.
@@ -55,14 +56,22 @@ def parse_cell(
     twice = next((axis for axis in Axis if named.count(axis) > 1), None)
     if twice:
         raise UsageError(f"{twice.value} is named twice.", then="Write one spec with both, like 'vllm>=0.20,<0.27'.")
-    return Cell(
-        pins=tuple(pins),
-        open_axes=tuple(open_axes),
-        platform=target,
-        as_of=as_of,
-        deviation=parse_deviation(overrides, no_deps=no_deps),
-        reason="asked on the command line",
-    )
+    deviation = parse_deviation(overrides, no_deps=no_deps)
+    for text in added:
+        _refuse_long(text)
+    try:
+        return Cell(
+            pins=tuple(pins),
+            open_axes=tuple(open_axes),
+            added=tuple(added),
+            platform=target,
+            as_of=as_of,
+            deviation=deviation,
+            reason="asked on the command line",
+        )
+    except (InvalidRequirement, ValueError) as error:
+        what = str(error).partition("\n")[0]
+        raise UsageError(f"--with: {what}.", then="Write it like --with 'kernels==0.15.0'.") from error
 
 
 def parse_deviation(overrides: Sequence[str], *, no_deps: bool = False) -> Deviation | None:
@@ -153,13 +162,20 @@ def _parts(spec: str) -> dict[str, str]:
     return {name: value or "" for name, value in match.groupdict().items()}
 
 
+_VARIANTS = {f"{axis.value}-{variant}": (axis, variant) for axis, names in VARIANTS.items() for variant in names}
+
+
 def _axis_spec(spec: str, parts: dict[str, str], axes: Axes | None) -> Pin | OpenAxis:
-    axis = _axis(spec, parts)
+    of_variant = _VARIANTS.get(canonicalize_name(parts["name"]))
+    axis, variant = of_variant or (_axis(spec, parts), "")
     extras = _extras(spec, parts["extras"])
     specifiers = _specifiers(spec, parts["rest"])
     clauses = list(specifiers)
     if len(clauses) == 1 and clauses[0].operator == "==" and not clauses[0].version.endswith(".*"):
-        return Pin(axis=axis, version=parse_version(axis, clauses[0].version, axes), extras=extras)
+        version = parse_version(axis, clauses[0].version, axes)
+        return Pin(axis=axis, version=version, extras=extras, variant=variant)
+    if variant:
+        raise UsageError(f"`{spec}` leaves its version open.", then=f"Write it like {parts['name']}==0.24.0.")
     try:
         return OpenAxis(axis=axis, specifier=specifiers, extras=extras)
     except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +76,7 @@ def check(args: argparse.Namespace, front: Front) -> int:
         as_of=wiring.as_of(args),
         overrides=args.override,
         no_deps=args.no_deps,
+        added=args.added,
         axes=load_axes(),
     )
     result = run_job(wiring.open_job(args, (Planned(cell=asked),), front.progress()))
@@ -293,6 +295,16 @@ def _json(data: object) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
+def _lazy(module: str) -> Callable[[argparse.Namespace, Front], int]:
+    """Return the `run` of a module of `matrix.cli` that is imported when it is called."""
+
+    def call(args: argparse.Namespace, front: Front) -> int:
+        command: Callable[[argparse.Namespace, Front], int] = importlib.import_module(f"matrix.cli.{module}").run
+        return command(args, front)
+
+    return call
+
+
 COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "run": run,
     "report": report,
@@ -301,4 +313,10 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "grid": grid,
     "bisect": bisect,
     "update": update,
+    "env": _lazy("environments"),
+    "failures": _lazy("failures"),
+    "config": _lazy("config"),
+    "data": _lazy("data"),
+    "health": _lazy("health"),
+    "doctor": _lazy("doctor"),
 }

@@ -1,10 +1,13 @@
-"""The words of the command line, as argparse parsers; imports nothing of the project, so `--help` is quick."""
+"""The words of the command line, as argparse parsers; imports nothing heavier than words, so `--help` is quick."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 from typing import TYPE_CHECKING, NoReturn
+
+from matrix.cli import diagnose
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction["Parser"]
@@ -25,7 +28,10 @@ exit codes:
 
 SHOWN_CHARS = 300
 """So much of a complaint is shown: it repeats what was typed, however long that is."""
-COMMANDS = ("run", "check", "surface", "grid", "bisect", "update", "report")
+COMMANDS = (
+    "run", "check", "surface", "grid", "bisect", "update", "report",
+    "env", "failures", "config", "data", "health", "doctor",
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,6 +68,7 @@ def build_parser(version: str) -> Parser:
     _add_bisect(commands)
     _add_update(commands)
     _add_report(commands)
+    diagnose.add(functools.partial(_command, commands))
     return parser
 
 
@@ -116,6 +123,9 @@ def _deviation(parser: Parser) -> None:
         "--override", action="append", default=[], metavar="REQ", help="replace all statements on a package"
     )
     group.add_argument("--no-deps", action="store_true", help="take the pins and nothing they ask for")
+    group.add_argument(
+        "--with", dest="added", action="append", default=[], metavar="REQ", help="install this package too"
+    )
 
 
 def _tiers(parser: Parser) -> None:

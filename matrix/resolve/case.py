@@ -104,7 +104,7 @@ class Case:
     @property
     def pins(self) -> Mapping[str, Version]:
         """Return the pinned version of each pinned package."""
-        return {holding.pin.axis.value: holding.pin.version for holding in self.holdings}
+        return {holding.pin.package: holding.pin.version for holding in self.holdings}
 
     @property
     def replaced(self) -> frozenset[str]:
@@ -159,9 +159,9 @@ def hold(pin: Pin, cell: Cell, index: PackageIndex, sdists: SdistTable) -> Holdi
 
     Raises UnknownReleaseError when the index has no such package at all, and what the index raises.
     """
-    project = index.project(pin.axis.value)
-    name = f"{pin.axis.value} {pin.version}"
-    page = f"index: {pin.axis.value}"
+    project = index.project(pin.package)
+    name = f"{pin.package} {pin.version}"
+    page = f"index: {pin.package}"
     release = project.releases.get(pin.version)
     if release is None:
         return _no_release(name, pin.version, project, cell.as_of)
@@ -193,8 +193,8 @@ def _no_release(name: str, version: Version, project: Project, as_of: datetime |
 
 def _hold_release(pin: Pin, cell: Cell, release: Release, index: PackageIndex, sdists: SdistTable) -> Holding | Missing:
     """Return a release that exists made concrete, or why it cannot be had."""
-    name = f"{pin.axis.value} {pin.version}"
-    page = f"index: {pin.axis.value}"
+    name = f"{pin.package} {pin.version}"
+    page = f"index: {pin.package}"
     if release.yanked is not None:
         text = f"{name} was yanked" + (f": {release.yanked}" if release.yanked not in ("", "True") else "")
         return Missing(lacks=Lack.YANKED, reason=text, facts=(Fact(text=text, source=page),))
@@ -221,22 +221,20 @@ def _hold_release(pin: Pin, cell: Cell, release: Release, index: PackageIndex, s
 
 def _hold_sdist(pin: Pin, cell: Cell, release: Release, index: PackageIndex, sdists: SdistTable) -> Holding | Missing:
     """Return a release without any wheel made concrete: it may be pinned, its dependencies known without a build."""
-    name = f"{pin.axis.value} {pin.version}"
+    name = f"{pin.package} {pin.version}"
     file = next(file for file in release.files if not file.is_wheel)
     if not python_fits(file.requires_python, cell.platform.python):
         text = f"{name} needs python {file.requires_python}; this platform has python {cell.platform.python}"
-        return Missing(lacks=Lack.PYTHON, reason=text, facts=(Fact(text=text, source=f"index: {pin.axis.value}"),))
+        return Missing(lacks=Lack.PYTHON, reason=text, facts=(Fact(text=text, source=f"index: {pin.package}"),))
     environment = cell.platform.environment()
-    listed = sdists.find(pin.axis.value, pin.version)
+    listed = sdists.find(pin.package, pin.version)
     if listed is not None:
         requirements = [r for r in listed.requires if r.marker is None or r.marker.evaluate(environment)]
         source = f"{file.filename} (sdists.toml)"
     else:
         metadata = index.metadata(file)
         if not metadata.static:
-            text = (
-                f"needs a build of {pin.axis.value}=={pin.version}: it has no wheel, and its dependencies are not known"
-            )
+            text = f"needs a build of {pin.package}=={pin.version}: it has no wheel, and its dependencies are not known"
             return Missing(lacks=Lack.METADATA, reason=text, facts=(Fact(text=text, source=file.filename),))
         requirements = list(requirements_on(metadata, cell.platform, pin.extras))
         source = f"{file.filename} PKG-INFO"

@@ -289,7 +289,7 @@ class Decider:
     def _renamed(self, lock: Lock, case: Case) -> Lock:
         """Return a shared lock with this cell's pins in it, in uv's own words."""
         for holding in case.holdings:
-            if lock.versions[holding.pin.axis.value] != holding.pin.version:
+            if lock.versions[holding.pin.package] != holding.pin.version:
                 lock = lock.with_entry(self._entry(holding, case.cell))
         return lock
 
@@ -324,7 +324,7 @@ _FORBID = "the metadata forbid it: "
 
 def _setting(cell: Cell) -> tuple[Hashable, ...]:
     """Return what an answer of uv depends on besides the requirements."""
-    return (cell.platform, cell.as_of, cell.deviation.overrides if cell.deviation is not None else ())
+    return (cell.platform, cell.as_of, cell.added, cell.deviation.overrides if cell.deviation is not None else ())
 
 
 def _no_deps(cell: Cell) -> bool:
@@ -381,7 +381,7 @@ def _chain(refused: Refused, case: Case) -> tuple[Fact, ...]:
     for premise in premises(refused.text):
         source = "uv"
         for holding in case.holdings:
-            name, version = holding.pin.axis.value, str(holding.pin.version)
+            name, version = holding.pin.package, str(holding.pin.version)
             for widened in (f"{name}>={version} ", f"{name}<={version} ", f"{name}=={version} "):
                 if premise.startswith(widened):
                     premise, source = f"{name}=={version} {premise[len(widened) :]}", holding.file.filename

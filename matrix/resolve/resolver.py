@@ -85,8 +85,8 @@ class Resolver:
             # An address may hold a password, so its digest stands for it.
             reads["index"] = "sha256:" + hashlib.sha256(self._url.encode()).hexdigest()
         for pin in cell.pins:
-            release = self._index.project(pin.axis.value).releases.get(pin.version)
-            reads[f"{pin.axis.value} {pin.version}"] = "absent" if release is None else release.digest
+            release = self._index.project(pin.package).releases.get(pin.version)
+            reads[f"{pin.package} {pin.version}"] = "absent" if release is None else release.digest
         return Question(cell=cell.name, probe=PROBE, tier=Tier.RESOLVE, tool=TOOL, reads=reads)
 
     def is_stale(self, cell: Cell, observation: Observation) -> bool:

@@ -1,0 +1,91 @@
+"""The words of the commands for people who arrive with an environment, a configuration, a log or a data file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+def add(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Have `command` make the subcommands: it takes name, summary, epilog and `asks`, and returns the parser."""
+    _env(command("env", "build, list and remove the environments of cells", _ENV))
+    _failures(command("failures", "list known failures, show one, say which apply", _FAILURES, asks=False))
+    _config(command("config", "say of each hydra key whether a release of verl has it and reads it", _CONFIG))
+    _data(command("data", "check a parquet file of prompts as verl will read it", _DATA, asks=False))
+    _health(command("health", "say what is wrong in a training log, and since which step", _HEALTH, asks=False))
+    _doctor(command("doctor", "find what is wrong with this environment, or in a log", _DOCTOR))
+
+
+_ENV = """
+
+  verl-matrix env build verl==0.9.1 vllm==0.24.0 torch==2.11.0 tf==5.9.0
+  verl-matrix env list
+  verl-matrix env remove CELL"""
+
+
+def _env(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["build", "list", "remove"])
+    parser.add_argument("spec", nargs="*", metavar="SPEC", help="the cell: its name, or PACKAGE==VERSION for its axes")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+_FAILURES = """
+
+  verl-matrix failures --family inspect
+  verl-matrix failures show inspect-aimv2-config-clash
+  verl-matrix failures for verl==0.8.0 vllm==0.27.0
+  verl-matrix failures summary"""
+
+
+def _failures(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["list", "show", "for", "summary", "lint"], default="list")
+    parser.add_argument("spec", nargs="*", metavar="WORD", help="show: an id; for: PACKAGE==VERSION; lint: files")
+    parser.add_argument("--family", metavar="NAME", help="only this family")
+    parser.add_argument("--testable", metavar="TIER", help="only those that can be seen at this tier")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+_CONFIG = """
+
+  verl-matrix config verl==0.9.1 actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"""
+
+
+def _config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "spec", nargs="+", metavar="WORD", help="verl==VERSION, then KEY or KEY=VALUE, as many as there are"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+_DATA = """
+
+  verl-matrix data train.parquet test.parquet --verl 0.9.1"""
+
+
+def _data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="parquet files, or a folder that is to be written to")
+    parser.add_argument("--verl", metavar="VERSION", help="the release whose rewards must know `data_source`")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+_HEALTH = """
+
+  verl-matrix health train.log --plot health.html"""
+
+
+def _health(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="LOG", help="verl's console output, or the file of its file logger (JSON lines)")
+    parser.add_argument("--plot", metavar="FILE", help="also draw the curves with what was found (SVG or HTML)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+_DOCTOR = """
+
+  verl-matrix doctor
+  verl-matrix doctor --log train.log"""
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log", metavar="FILE", help="a traceback or a whole training log; - reads standard input")
+    parser.add_argument("--env", metavar="PYTHON", help="the interpreter of another environment (default: this one)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")

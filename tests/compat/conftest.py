@@ -1,0 +1,150 @@
+"""Fixtures and hooks of the probes: a cell to run in, a trial for each known failure, a JSON line for each outcome."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import Cell, Trial, read_cell
+
+TRIALS = "VERL_MATRIX_TRIALS"
+TIERS = ("import", "behave", "gpu")
+
+
+@pytest.fixture(scope="session")
+def cell() -> Cell:
+    """Return the cell these probes run in."""
+    found = read_cell()
+    if found is None:
+        pytest.skip("no cell: run through `python -m matrix run`, which writes VERL_MATRIX_CELL")
+    return found
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest, cell: Cell) -> Iterator[Trial]:
+    """Return the trial of the probe's failure; it is an error to end without having judged."""
+    mark = request.node.get_closest_marker("failure")
+    if mark is None:
+        raise pytest.UsageError(f"{request.node.nodeid} takes a trial and names no failure")
+    (name,) = mark.args
+    if name not in cell.records:
+        raise pytest.UsageError(f"{request.node.nodeid}: there is no record `{name}`")
+    made = Trial(cell, cell.records[name])
+    request.node.trial = made
+    yield made
+    report = getattr(request.node, "call_report", None)
+    if report is not None and report.passed and not made.seen:
+        pytest.fail(f"{request.node.nodeid} judged nothing")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a probe whose packages are not installed here, with the reason."""
+    for mark in item.iter_markers("needs"):
+        for requirement in mark.args:
+            lacking = _lacking(requirement)
+            if lacking:
+                pytest.skip(lacking)
+
+
+def _lacking(requirement: str) -> str:
+    """Return why a requirement like `verl>=0.7,<0.9` is not met here, "" where it is."""
+    match = re.fullmatch(r"([\w.-]+)\s*(.*)", requirement)
+    assert match is not None, requirement
+    name, wanted = match[1], match[2]
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return f"{name} is not installed in this cell"
+    if not wanted:
+        return ""
+    from packaging.specifiers import SpecifierSet
+
+    if SpecifierSet(wanted).contains(version, prereleases=True):
+        return ""
+    return f"is about {requirement}; this cell has {version}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every probe a tier that exists."""
+    for item in items:
+        if tier_of(item) not in TIERS:
+            raise pytest.UsageError(f"{item.nodeid}: there is no tier `{tier_of(item)}` for probes")
+
+
+def tier_of(item: pytest.Item) -> str:
+    """Return the tier of a probe: its nearest mark, else `import`."""
+    mark = item.get_closest_marker("tier")
+    return str(mark.args[0]) if mark else "import"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Say what there is to run: one line a probe, when only that is asked for."""
+    if session.config.option.collectonly:
+        for item in session.items:
+            _say({"event": "planned", **_about(item)})
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Say that a probe begins, so that one that takes the process down can be named."""
+    _say({"event": "start", "test": nodeid, "at": time.time()})
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    """Say how a probe ended, once: at its first failure or skip, else when it is torn down."""
+    outcome = yield
+    report: pytest.TestReport = outcome.get_result()
+    if report.when == "call":
+        item.call_report = report  # type: ignore[attr-defined]
+    spent: float = getattr(item, "spent", 0.0) + report.duration
+    item.spent = spent  # type: ignore[attr-defined]
+    if getattr(item, "said", False) or (report.passed and report.when != "teardown"):
+        return
+    item.said = True  # type: ignore[attr-defined]
+    trial: Trial | None = getattr(item, "trial", None)
+    line: dict[str, Any] = {"event": "end", **_about(item), "seconds": round(spent, 3), "at": time.time()}
+    line["outcome"] = "passed" if report.passed else "untested" if report.skipped else "failed"
+    line["reason"] = _reason(report, call)
+    if trial is not None:
+        line |= {"predicted": trial.record.applies, "seen": trial.seen, "detail": trial.detail}
+    line.setdefault("detail", {})
+    line["detail"] |= dict(item.user_properties)
+    _say(line)
+
+
+def _about(item: pytest.Item) -> dict[str, Any]:
+    failure = item.get_closest_marker("failure")
+    limit = item.get_closest_marker("limit")
+    gpus = item.get_closest_marker("gpus")
+    return {
+        "test": item.nodeid,
+        "tier": tier_of(item),
+        "failure": failure.args[0] if failure else None,
+        "limit": float(limit.args[0]) if limit else 120.0,
+        "gpus": int(gpus.args[0]) if gpus else 0,
+    }
+
+
+def _reason(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
+    if report.passed:
+        return ""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    lines = str(call.excinfo.value).splitlines() if call.excinfo is not None else []
+    return lines[0][:500] if lines else report.longreprtext[-500:]
+
+
+def _say(line: dict[str, Any]) -> None:
+    """Append a line to the file of outcomes; a probe that kills this process loses none before it."""
+    path = os.environ.get(TRIALS)
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+            file.flush()
