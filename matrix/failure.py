@@ -34,7 +34,7 @@ class Family(StrEnum):
     NUMERICS = "numerics"
 
 
-class Testable(StrEnum):
+class Reach(StrEnum):
     """The least that it takes to see a failure."""
 
     METADATA = "metadata"
@@ -132,7 +132,7 @@ class Failure:
     cause: str
     way_out: tuple[str, ...]
     sources: tuple[str, ...]
-    testable: Testable
+    testable: Reach
     confidence: Confidence
     severity: Severity
     effect: Effect

@@ -16,6 +16,9 @@ from matrix.errors import NothingRanError
 from matrix.select import parse_patterns, select
 
 CELLS = Path(__file__).with_name("cells.toml")
+REPRODUCTIONS = Path(__file__).with_name("reproductions.toml")
+SHIPPED = (CELLS, REPRODUCTIONS)
+"""The files whose cells a run tries by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,7 @@ def _targeted(item: Planned, platform: Platform | None, as_of: datetime | None) 
     return replace(item, cell=cell)
 
 
-def load_cells(paths: Sequence[Path] = (CELLS,)) -> tuple[Planned, ...]:
+def load_cells(paths: Sequence[Path] = SHIPPED) -> tuple[Planned, ...]:
     """Return the cells of the files, in order, each once.
 
     Raises:

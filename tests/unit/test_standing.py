@@ -1,0 +1,66 @@
+"""How the records stand by what was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+
+from matrix.failure import Failure, Family, Reach
+from matrix.observe import Observation, Question
+from matrix.standing import Standing, by_family, stands
+from matrix.tier import Outcome, Tier
+from tests.unit.failure_samples import AIMV2, changed
+
+YES = {"failure": AIMV2.id, "seen": "reproduced", "agreed": True}
+NOT = {"failure": AIMV2.id, "seen": "absent", "agreed": True}
+AGAINST = {"failure": AIMV2.id, "seen": "absent", "agreed": False}
+SKIPPED = {"failure": AIMV2.id, "seen": ""}
+
+
+def _seen(cell: str, detail: Mapping[str, object], probe: str = "p") -> Observation:
+    question = Question(cell=cell, probe=probe, tier=Tier.IMPORT, tool="t", reads={})
+    at = datetime(2026, 11, 30, tzinfo=UTC)
+    return Observation(question=question, outcome=Outcome.OK, detail=detail, at=at)
+
+
+@pytest.mark.parametrize(
+    ("seen", "standing", "line"),
+    [
+        ([], Standing.UNTESTED, ""),
+        ([("a", SKIPPED)], Standing.UNTESTED, ""),
+        ([("a", {})], Standing.UNTESTED, ""),
+        ([("a", NOT)], Standing.ABSENT, "its probe ran only where it is not predicted"),
+        ([("a", NOT), ("b", YES), ("c", YES)], Standing.REPRODUCED, "b, c"),
+        ([("a", YES), ("b", AGAINST)], Standing.REFUTED, "b"),
+        ([("a", AGAINST), ("a", YES)], Standing.REPRODUCED, "a"),
+    ],
+)
+def test_a_record_stands_by_the_latest_of_each_probe_and_cell(
+    seen: list[tuple[str, dict[str, object]]], standing: Standing, line: str
+) -> None:
+    (found,) = stands([AIMV2], [_seen(cell, detail) for cell, detail in seen])
+    assert (found.standing, found.line) == (standing, line)
+
+
+@pytest.mark.parametrize(
+    ("failure", "standing"),
+    [
+        (changed(testable=Reach.GPU, probe="", unprobed="needs a GPU"), Standing.ELSEWHERE),
+        (changed(testable=Reach.GPUS), Standing.ELSEWHERE),
+        (changed(probe="", unprobed="needs a hub"), Standing.UNPROBED),
+    ],
+)
+def test_what_cannot_be_tried_here_says_why(failure: Failure, standing: Standing) -> None:
+    (found,) = stands([failure], [])
+    assert found.standing is standing
+    assert found.line == failure.unprobed
+
+
+def test_families_are_counted() -> None:
+    other = changed(id="x", family=Family.RAY)
+    counts = by_family(stands([AIMV2, other], [_seen("a", YES)]))
+    assert counts[Family.INSPECT][Standing.REPRODUCED] == 1
+    assert counts[Family.RAY][Standing.UNTESTED] == 1
+    assert sum(sum(row.values()) for row in counts.values()) == 2
