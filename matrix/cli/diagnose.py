@@ -47,13 +47,15 @@ def _failures(parser: argparse.ArgumentParser) -> None:
 
 _CONFIG = """
 
-  verl-matrix config verl==0.9.1 actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"""
+  verl-matrix config verl==0.9.1 critic.ulysses_sequence_parallel_size=2
+  verl-matrix config verl==0.9.1 @run_ppo.sh"""
 
 
 def _config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "spec", nargs="+", metavar="WORD", help="verl==VERSION, then KEY or KEY=VALUE, as many as there are"
+        "spec", nargs="+", metavar="WORD", help="verl==VERSION, then KEY, KEY=VALUE or @SCRIPT, as many as there are"
     )
+    parser.add_argument("--config-name", default="ppo_trainer", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 

@@ -1,0 +1,147 @@
+"""The command `config`: what a release of verl makes of keys and values of a command line."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.version import Version
+
+from matrix.axes import load_axes
+from matrix.cell import Axis
+from matrix.cli import wiring as parts
+from matrix.cli.front import Front
+from matrix.config.answer import SHOWN_READS, ConfigAnswer, Fate, KeyAnswer, answer
+from matrix.config.release import ConfigRelease
+from matrix.config.wiring import load_wiring
+from matrix.errors import UsageError
+from matrix.home import Home
+from matrix.spec import parse_version
+
+_HOW = "Write it like `verl-matrix config verl==0.9.1 trainer.n_gpus_per_node=8`."
+
+
+def run(args: argparse.Namespace, front: Front) -> int:
+    """Print what becomes of each key; 0 where every one does something, 1 where one is refused or does nothing."""
+    axes = load_axes()
+    version, words = _split(args.spec)
+    index, home = parts.open_index(args, Home.find(args.home)), Home.find(args.home)
+
+    @functools.cache
+    def open_release(wanted: Version) -> ConfigRelease:
+        return ConfigRelease(index, home.cache, wanted)
+
+    found = answer(
+        parse_version(Axis.VERL, version, axes),
+        words,
+        open_release,
+        releases=axes[Axis.VERL].releases,
+        wiring=load_wiring(),
+        config=args.config_name,
+    )
+    text = json.dumps(_data(found), indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(found))
+    sys.stdout.write(f"{text}\n")
+    return 0 if found.is_fine else 1
+
+
+def _split(words: list[str]) -> tuple[str, list[str]]:
+    """Return the version of verl and the keys, each file's lines (`@FILE`) in its place; raises UsageError."""
+    named = [word for word in words if word.startswith("verl==")]
+    if len(named) != 1:
+        raise UsageError(f"config takes one verl==VERSION; {len(named)} were given.", then=_HOW)
+    keys = [key for word in words if word != named[0] for key in _keys(word)]
+    if not keys:
+        raise UsageError("No key is named.", then=_HOW)
+    return named[0].removeprefix("verl=="), keys
+
+
+def _keys(word: str) -> list[str]:
+    """Return the key that a word is, or those of a shell script (`@train.sh`): its words that look like overrides."""
+    if not word.startswith("@"):
+        return [word]
+    import re
+    import shlex
+
+    path = Path(word[1:])
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = shlex.split(text.replace("\\\n", " "), comments=True)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as a shell script: {error}.", then=_HOW) from error
+    keys = [item for item in found if re.match(r"^(?:\+{0,2}|~)[a-z_]\w*(?:\.\w+)+=", item)]
+    if not keys:
+        raise UsageError(f"{path} sets no key of hydra.", then=_HOW)
+    return keys
+
+
+def _lines(found: ConfigAnswer) -> Iterator[str]:
+    for item in found.keys:
+        yield f"{_mark(item)} {item.override.text}: {_fate(item, found.version)}"
+        if item.wrong:
+            yield f"    {item.wrong}"
+        for wire in item.wires:
+            yield f"    {wire.says.value}: {wire.why} [{wire.source}]"
+        if item.instead:
+            yield f"    instead: {', '.join(item.instead)}"
+        if item.had:
+            yield f"    other releases that have it: {_span(item.had)}"
+        for place in item.reads[:SHOWN_READS] if item.fate is not Fate.UNKNOWN else ():
+            yield f"    read at {place}"
+    if found.refusal:
+        yield "hydra refuses the command line:"
+        yield from (f"    {line}" for line in found.refusal.splitlines())
+    bad = sum(not item.is_fine for item in found.keys)
+    yield f"verl {found.version}, {found.config}: {len(found.keys) - bad} of {len(found.keys)} keys do something."
+
+
+def _mark(item: KeyAnswer) -> str:
+    return "ok  " if item.is_fine else "bad " if item.fate is Fate.UNKNOWN or item.wrong else "dead"
+
+
+def _fate(item: KeyAnswer, version: Version) -> str:
+    match item.fate:
+        case Fate.READ:
+            count = "1 place reads" if len(item.reads) == 1 else f"{len(item.reads)} places read"
+            return f"exists (default {item.default}); {count} a field of that name"
+        case Fate.INERT:
+            return f"exists (default {item.default}), and no code of verl {version} reads a field of that name"
+        case Fate.ADDED:
+            return "is no key of the files, added with +"
+        case Fate.GROUP:
+            return "chooses a file of the configuration"
+        case Fate.UNKNOWN:
+            return f"does not exist in verl {version}"
+
+
+def _span(versions: tuple[Version, ...]) -> str:
+    return f"{versions[0]} to {versions[-1]} ({len(versions)} releases)" if len(versions) > 1 else str(versions[0])
+
+
+def _data(found: ConfigAnswer) -> dict[str, object]:
+    return {
+        "verl": str(found.version),
+        "config": found.config,
+        "refusal": found.refusal,
+        "keys": [
+            {
+                "override": item.override.text,
+                "key": item.override.key,
+                "fate": item.fate.value,
+                "fine": item.is_fine,
+                "default": item.default,
+                "wrong": item.wrong,
+                "instead": list(item.instead),
+                "had": [str(version) for version in item.had],
+                "reads": [str(place) for place in item.reads],
+                "known": [
+                    {"says": wire.says.value, "why": wire.why, "to": wire.to, "source": wire.source}
+                    for wire in item.wires
+                ],
+            }
+            for item in found.keys
+        ],
+    }
