@@ -100,3 +100,14 @@ class NewerSchemaError(MatrixError):
     """A stored file was written by a newer release of this tool than the one reading it."""
 
     exit_code = 11
+
+
+class ProvisionError(MatrixError):
+    """A cell cannot be installed, whoever tries: that is its verdict. `packages` are those in the way, where known."""
+
+    exit_code = 12
+
+    def __init__(self, what: str, *, why: str = "", then: str = "", packages: tuple[str, ...] = ()) -> None:
+        """Keep the message and the packages."""
+        super().__init__(what, why=why, then=then)
+        self.packages = packages

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 exit codes:
-   0 works (or degraded) as far as tried      7 a file is corrupt
-   1 broken or conflict                       8 no disk space
-   2 the command line makes no sense          9 another run holds the lock
-   3 a data file is wrong                    10 nothing ran
-   4 no such package or release              11 a stored file is of a newer schema
+   0 works (or degraded) as far as tried      8 no disk space
+   1 broken or conflict                       9 another run holds the lock
+   2 the command line makes no sense         10 nothing ran
+   3 a data file is wrong                    11 a stored file is of a newer schema
+   4 no such package or release              12 a cell cannot be installed
    5 the package index cannot be reached     70 a fault of this program, no verdict
    6 a tool (uv, a python) failed           130 interrupted; what was finished is kept
+   7 a file is corrupt
 `check` answers for any versions, so a release that does not exist is a verdict (1, unavailable);
 `surface` and `bisect` compare code, so for them it is an error (4).
 """

@@ -39,9 +39,16 @@ class Children:
         self._killed: dict[int, bool] = {}
 
     def run(
-        self, command: Sequence[str], *, folder: Path, env: Mapping[str, str], timeout_s: float, stdin: str = ""
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        env: Mapping[str, str],
+        timeout_s: float,
+        stdin: str = "",
+        pass_fds: Sequence[int] = (),
     ) -> Ended:
-        """Return how `command` ended, its output having gone through files in `folder`.
+        """Return how `command` ended, its output having gone through files in `folder`; it inherits `pass_fds`.
 
         When `timeout_s` seconds pass, on `stop`, and when this call is interrupted, its whole group is killed. Raises
         OSError when it cannot start.
@@ -53,7 +60,14 @@ class Children:
             (folder / "stderr").open("wb") as err,
         ):
             child = subprocess.Popen(
-                list(command), stdin=given, stdout=out, stderr=err, env=dict(env), cwd=folder, start_new_session=True
+                list(command),
+                stdin=given,
+                stdout=out,
+                stderr=err,
+                env=dict(env),
+                cwd=folder,
+                start_new_session=True,
+                pass_fds=pass_fds,
             )
         with self._guard:
             self._killed[child.pid] = False
