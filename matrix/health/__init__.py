@@ -1,0 +1,1 @@
+"""Training health: what is wrong in verl's own training log, and since which step."""
