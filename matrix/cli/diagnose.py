@@ -20,13 +20,31 @@ _ENV = """
 
   verl-matrix env build verl==0.9.1 vllm==0.24.0 torch==2.11.0 tf==5.9.0
   verl-matrix env list
-  verl-matrix env remove CELL"""
+  verl-matrix env remove CELL
+
+Environments lie in the cache of --home; uv's own cache is that of UV_CACHE_DIR, else there too. Where both are on one
+file system, a second cell that shares torch costs what differs."""
 
 
 def _env(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["build", "list", "remove"])
     parser.add_argument("spec", nargs="*", metavar="SPEC", help="the cell: its name, or PACKAGE==VERSION for its axes")
+    parser.add_argument("--all", action="store_true", help="remove: every environment that is not in use")
+    parser.add_argument("--find-links", action="append", default=[], metavar="DIR", help=_FIND_LINKS)
+    parser.add_argument("--python", metavar="X.Y", help="CPython version (default: 3.12)")
+    parser.add_argument("--platform", metavar="TAG", help="uv platform (default: x86_64-manylinux_2_35)")
+    parser.add_argument("--exclude-newer", metavar="DATE", help="resolve as of that day or moment")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="REQ", help="replace all statements on a package"
+    )
+    parser.add_argument("--no-deps", action="store_true", help="take the pins and nothing they ask for")
+    parser.add_argument(
+        "--with", dest="added", action="append", default=[], metavar="REQ", help="install this package too"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+_FIND_LINKS = "a folder of wheels that you built, for releases without one (also VERL_MATRIX_WHEELS)"
 
 
 _FAILURES = """
@@ -61,12 +79,23 @@ def _config(parser: argparse.ArgumentParser) -> None:
 
 _DATA = """
 
-  verl-matrix data train.parquet test.parquet --verl 0.9.1"""
+  verl-matrix data train.parquet test.parquet --verl 0.9.1
+  verl-matrix data FOLDER      can data be written there"""
+
+_DATA_VERL = "the release whose rewards must know `data_source`, or all (default: the one installed here, if any)"
 
 
 def _data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="parquet files, or a folder that is to be written to")
-    parser.add_argument("--verl", metavar="VERSION", help="the release whose rewards must know `data_source`")
+    parser.add_argument("--verl", metavar="VERSION", help=_DATA_VERL)
+    parser.add_argument("--prompt-key", default="prompt", metavar="NAME", help="data.prompt_key (default: %(default)s)")
+    parser.add_argument(
+        "--source-key", default="data_source", metavar="NAME", help="data.reward_fn_key (default: %(default)s)"
+    )
+    parser.add_argument("--tokenizer", metavar="FILE", help="count tokens with this tokenizer.json")
+    parser.add_argument("--max-prompt-length", type=int, metavar="N", help="tokens that a prompt may have")
+    parser.add_argument("--index-url", metavar="URL", help="package index of --verl")
+    parser.add_argument("--offline", action="store_true", help="use only what is already cached")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -76,18 +105,43 @@ _HEALTH = """
 
 
 def _health(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("log", metavar="LOG", help="verl's console output, or the file of its file logger (JSON lines)")
+    parser.add_argument(
+        "log",
+        metavar="LOG",
+        help="verl's console output or the file of its file logger (JSON lines), gzip too; - reads standard input",
+    )
     parser.add_argument("--plot", metavar="FILE", help="also draw the curves with what was found (SVG or HTML)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
-_DOCTOR = """
+_DOCTOR = """ The exit code is 0 where nothing wrong was found and 1 where something was.
 
   verl-matrix doctor
-  verl-matrix doctor --log train.log"""
+  verl-matrix doctor --env /opt/venv/bin/python
+  verl-matrix doctor --log train.log --with verl==0.8.0
+  verl-matrix doctor --env /opt/venv/bin/python --inspect Qwen2ForCausalLM"""
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", metavar="FILE", help="a traceback or a whole training log; - reads standard input")
-    parser.add_argument("--env", metavar="PYTHON", help="the interpreter of another environment (default: this one)")
+    parser.add_argument(
+        "--env",
+        metavar="PYTHON",
+        help="the interpreter of another environment (default: this one); with --log: its versions count where the log "
+        "tells none",
+    )
+    parser.add_argument(
+        "--with",
+        dest="fixed",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="with --log: PACKAGE==VERSION of the run, where the log does not tell it; may be repeated",
+    )
+    parser.add_argument(
+        "--inspect",
+        metavar="NAME",
+        help="import a model of vLLM as its child process does and show the child's own error: an architecture like "
+        "Qwen2ForCausalLM, or a module like qwen2",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")

@@ -1,0 +1,163 @@
+"""Which record of a known failure an error shows, and how sure that is."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from packaging.version import Version
+
+from matrix.doctor.classes import load_classes
+from matrix.failure import Applies, Failure, Severity
+
+try:
+    from re import _parser as _sre  # type: ignore[attr-defined]
+except ImportError:  # pragma: no cover
+    import sre_parse as _sre  # type: ignore[no-redef,unused-ignore]
+
+DISTINCT_CHARS = 12
+"""A pattern that any text with fewer fixed characters in a row can match tells nothing for certain."""
+
+
+class Sureness(StrEnum):
+    """How sure a diagnosis is, surest first.
+
+    `confirmed`: the fingerprint of a record, one that nothing else is known to show, and every version that it names is
+    known and affected. `likely`: the same, but some of the versions are not known. `possible`: the versions allow it,
+    but other faults show so too. `generic`: what kind of error it is; its cause is not determined. `unknown`: no record
+    and no class.
+    """
+
+    CONFIRMED = "confirmed"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+    GENERIC = "generic"
+    UNKNOWN = "unknown"
+
+    @property
+    def rank(self) -> int:
+        """Return 0 for `confirmed` up to 4 for `unknown`."""
+        return list(Sureness).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A record that an error shows; `applies` is what its ranges say of the versions, `unknown` lists those not known.
+
+    `in_root` is whether the exception that the others came of shows it by itself.
+    """
+
+    failure: Failure
+    sureness: Sureness
+    applies: Applies
+    unknown: tuple[str, ...]
+    in_root: bool
+    weight: int
+
+
+def find_matches(
+    failures: Iterable[Failure], root: str, heads: str, whole: str, versions: Mapping[str, Version | None]
+) -> tuple[Match, ...]:
+    """Return the records whose fingerprint the error shows, the best first; those that the versions rule out last.
+
+    `root` is the exception that the others came of with its message, `heads` all of them with theirs, `whole` the
+    tracebacks too. A fingerprint that much would match must be found in the messages: a path may hold any word.
+    """
+    found = [
+        _match(failure, root, versions) for failure in failures if not failure.silent and _shows(failure, heads, whole)
+    ]
+    return tuple(sorted(found, key=_order))
+
+
+def _shows(failure: Failure, heads: str, whole: str) -> bool:
+    fingerprint = failure.fingerprint
+    if fingerprint.matches(heads):
+        return True
+    if not fingerprint.matches(whole):
+        return False
+    in_heads = re.search(fingerprint.pattern, heads, re.MULTILINE) is not None
+    return (bool(fingerprint.place) and in_heads) or (not fingerprint.place and distinctive(failure))
+
+
+def fitting(matches: Sequence[Match]) -> tuple[Match, ...]:
+    """Return the matches that the versions do not rule out."""
+    return tuple(match for match in matches if match.applies is not Applies.NO)
+
+
+def _match(failure: Failure, root: str, versions: Mapping[str, Version | None]) -> Match:
+    applies = failure.applies(versions)
+    unknown = tuple(package for package in failure.affects if package not in versions)
+    if not distinctive(failure):
+        sureness = Sureness.POSSIBLE
+    elif applies is Applies.YES:
+        sureness = Sureness.CONFIRMED
+    else:
+        sureness = Sureness.LIKELY
+    return Match(
+        failure=failure,
+        sureness=sureness,
+        applies=applies,
+        unknown=unknown,
+        in_root=failure.fingerprint.matches(root),
+        weight=_fixed(failure.fingerprint.pattern),
+    )
+
+
+def _order(match: Match) -> tuple[object, ...]:
+    known = len(match.failure.affects) - len(match.unknown)
+    return (
+        match.applies is Applies.NO,
+        match.sureness.rank,
+        not match.in_root,
+        match.failure.needs != "",
+        -known,
+        -match.weight,
+        list(Severity).index(match.failure.severity),
+        match.failure.id,
+    )
+
+
+def distinctive(failure: Failure) -> bool:
+    """Return whether a fingerprint tells its failure from others: no class of error that has many causes shows it."""
+    fingerprint = failure.fingerprint
+    return _distinctive(fingerprint.exception, fingerprint.pattern, fingerprint.place)
+
+
+@functools.cache
+def _distinctive(exception: str, pattern: str, place: str) -> bool:
+    if place:
+        return True
+    if _fixed(pattern) < DISTINCT_CHARS:
+        return False
+    return not any(re.search(pattern, known.sample, re.MULTILINE) for known in load_classes() if known.id not in _OWN)
+
+
+_OWN = frozenset({"architecture-not-inspected"})
+"""Classes that stand for one record of their own."""
+
+
+@functools.cache
+def _fixed(pattern: str) -> int:
+    """Return how many fixed characters in a row every text that `pattern` matches must hold."""
+    return _longest(_sre.parse(pattern))
+
+
+def _longest(parsed: Iterable[tuple[object, object]]) -> int:
+    best = run = 0
+    for kind, value in parsed:
+        if str(kind) == "LITERAL":
+            run += 1
+            best = max(best, run)
+            continue
+        run = 0
+        match str(kind):
+            case "BRANCH":
+                best = max(best, min(_longest(branch) for branch in value[1]))  # type: ignore[index]
+            case "SUBPATTERN":
+                best = max(best, _longest(value[-1]))  # type: ignore[index]
+            case "MAX_REPEAT" | "MIN_REPEAT" if value[0] > 0:  # type: ignore[index]
+                best = max(best, _longest(value[2]))  # type: ignore[index]
+    return best

@@ -1,0 +1,313 @@
+"""One pass over a log of any size: which errors it holds, in which processes, and which versions it tells.
+
+Most lines of a long log are of no interest, so blocks are searched for words that errors are written with, and only
+the lines around those are read one by one. Memory is bounded by the limits below, not by the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from matrix.doctor.classes import classify
+from matrix.doctor.logfile import LogFile
+from matrix.doctor.streams import Line, clean, split
+from matrix.doctor.tracebacks import Chain, Link, Raised, Reader
+from matrix.doctor.versions import VersionBook, anchors, packages_of
+from matrix.failure import Failure
+
+ERROR_WORDS = (
+    b"Traceback (most", b"Error", b"ERROR", b"error:", b"Exception", b"FATAL", b"Fatal", b"Failed", b"failed",
+    b"CRITICAL", b"Killed", b"killed", b"terminate called", b"what():", b"SIGSEGV", b"SIGBUS", b"SIGABRT", b"SIGTERM",
+    b"signal:", b"core dumped", b"Segmentation", b"Segfault", b"NCCL WARN", b"Watchdog", b"watchdog",
+    b"undefined symbol",
+    b"out of memory", b"Out of memory", b"oom", b"No space left", b"is over 95% full", b"CANCELLED",
+    b"exit code", b"exitcode", b"exit status", b"Could not ", b"No solution found", b"incompatible",
+    b"unsatisfiable", b"RuntimeWarning: NaN", b"not found", b"Bus error", b"Interrupt", b"No available", b"cannot be",
+    b"insufficient", b"too old", b"Timed out", b"timed out", b"no longer", b"died", b"exceed", b"Assertion",
+)  # fmt: skip
+EVENTS = 500
+PROCESSES = 4096
+SHAPES = 50_000
+FORGOTTEN = 20_000
+"""A traceback whose process has written nothing for so many lines is over."""
+_CONTEXT = 12
+_KEPT_PROCESSES = 64
+_STEP = re.compile(rb"step:\d+ - ")
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_LOOSE = re.compile(
+    r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout)(?:\([\w.]+\))?)(?::\s+(?P<message>\S.*)|:?$)"
+)
+_FRAME_HEAD = '  File "'
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """An error as it was met first, and how often, where and until when it came again."""
+
+    chain: Chain | None
+    line: Line
+    class_id: str = ""
+    count: int = 1
+    processes: set[str] = field(default_factory=set)
+    last: int = 0
+
+    @property
+    def number(self) -> int:
+        """Return the number of the line in which it was met first."""
+        return self.chain.number if self.chain is not None else self.line.number
+
+
+@dataclass(slots=True, kw_only=True)
+class Scan:
+    """What a log holds; `steps` are the numbers of the last two lines that tell of a training step."""
+
+    lines: int = 0
+    bytes: int = 0
+    events: list[Event] = field(default_factory=list)
+    versions: VersionBook
+    steps: tuple[int, ...] = ()
+    left_out: int = 0
+    unexplained: int = 0
+    first_unexplained: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Scanner:
+    """Reads logs for errors that the given failures, and the classes of errors, know of."""
+
+    def __init__(self, failures: Iterable[Failure]) -> None:
+        """Prepare the words to look for; raises DataError where the classes cannot be read."""
+        self._failures = tuple(failure for failure in failures if not failure.silent)
+        self._packages = packages_of(package for failure in self._failures for package in failure.affects)
+        self._version_words = anchors(self._packages)
+
+    def scan(self, log: LogFile) -> Scan:
+        """Return what the log holds, read once from its beginning to its end; raises DataError as `LogFile` does."""
+        run = _Run(self._failures, self._packages, self._version_words)
+        for block in log.blocks():
+            run.block(block)
+        found = run.finish()
+        found.bytes = log.size
+        found.notes = tuple(log.notes)
+        return found
+
+
+class _Run:
+    """One scan: the readers of the processes, what was found so far, and where in the log we are."""
+
+    def __init__(
+        self, failures: tuple[Failure, ...], packages: frozenset[str], version_words: tuple[bytes, ...]
+    ) -> None:
+        self._failures = failures
+        self._version_words = version_words
+        self._readers: OrderedDict[str, Reader] = OrderedDict()
+        self._active: dict[str, int] = {}
+        self._events: OrderedDict[tuple[str, ...], Event] = OrderedDict()
+        self._shapes: set[str] = set()
+        self._steps: deque[int] = deque(maxlen=2)
+        self._number = 1
+        self.found = Scan(versions=VersionBook(packages=packages))
+
+    def block(self, block: bytes) -> None:
+        """Read one block of whole lines."""
+        first = self._number
+        wrong = _line_starts(block, ERROR_WORDS)
+        # Anchors that begin a line are written with the line end before them.
+        telling = _line_starts(block, self._version_words)
+        hits = sorted(wrong | telling)
+        at = upto = 0
+        for start in hits:
+            if start < upto:
+                continue
+            if not self._active:
+                begin = max(at, _back(block, start, _CONTEXT))
+                self._number += block.count(b"\n", at, begin)
+                at = begin
+            at = upto = self._lines(block, at, start, wrong, telling)
+        if self._active:
+            at = self._lines(block, at, len(block), wrong, telling)
+        self._number += block.count(b"\n", at)
+        self._step(block, first)
+        self.found.lines = self._number - 1
+
+    def finish(self) -> Scan:
+        """Close what is open and return what was found."""
+        for reader in self._readers.values():
+            self._keep_chains(reader.close())
+        self.found.events = sorted(self._events.values(), key=lambda event: event.number)
+        self.found.steps = tuple(self._steps)
+        return self.found
+
+    def _lines(self, block: bytes, at: int, upto: int, wrong: set[int], telling: set[int]) -> int:
+        """Read lines from `at` on, at least through the one at `upto`, and on while a traceback is open."""
+        size = len(block)
+        while at < size and (at <= upto or self._active):
+            end = block.find(b"\n", at)
+            raw = block[at:end]
+            self._line(raw, hit=at in wrong, tells=at in telling)
+            self._number += 1
+            at = end + 1
+        return at
+
+    def _line(self, raw: bytes, *, hit: bool, tells: bool) -> None:
+        for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
+            line = split(self._number, clean(piece))
+            if not line.text and not self._active:
+                continue
+            if tells:
+                self.found.versions.read(line.number, line.process, line.text)
+            if self._active or hit or line.process not in self._readers:
+                self._feed(line, hit=hit)
+            else:
+                self._readers[line.process].feed(line)
+
+    def _feed(self, line: Line, *, hit: bool) -> None:
+        reader = self._reader(line.process)
+        taken, chains = reader.feed(line)
+        if chains:
+            self._keep_chains(chains)
+        if reader.active:
+            self._active[line.process] = line.number
+            if taken and _FRAME_HEAD in line.text:
+                self.found.versions.read_path(line.number, line.text)
+        elif self._active:
+            self._active.pop(line.process, None)
+        if len(self._active) > 1 or (self._active and line.process not in self._active):
+            self._forget(line.number)
+        if hit and not taken:
+            self._loose(line)
+
+    def _reader(self, process: str) -> Reader:
+        reader = self._readers.get(process)
+        if reader is None:
+            reader = self._readers[process] = Reader(process)
+            if len(self._readers) > PROCESSES:
+                gone, old = self._readers.popitem(last=False)
+                self._active.pop(gone, None)
+                self._keep_chains(old.close())
+        else:
+            self._readers.move_to_end(process)
+        return reader
+
+    def _forget(self, number: int) -> None:
+        for process, last in list(self._active.items()):
+            if number - last > FORGOTTEN:
+                del self._active[process]
+                self._keep_chains(self._readers[process].close())
+
+    def _keep_chains(self, chains: Iterable[Chain]) -> None:
+        for chain in chains:
+            root = chain.root
+            line = Line(number=chain.number, process=chain.process, text=root.line)
+            key = (root.name, _shape(root.message.split("\n", 1)[0]))
+            self._keep(key, Event(chain=chain, line=line), chain.repeats)
+
+    def _loose(self, line: Line) -> None:
+        """Keep a line that is no part of a traceback where it tells of an error."""
+        if line.logged in ("INFO", "WARNING", "DEBUG"):
+            return
+        shape = _shape(line.text)
+        known = shape in self._shapes
+        if not known and len(self._shapes) < SHAPES:
+            self._shapes.add(shape)
+        raised = _LOOSE.match(line.text.strip())
+        if raised is not None and raised["name"] not in ("Error", "Exception"):
+            self._keep_chains([_alone(line, raised)])
+            return
+        if known and (shape,) in self._events:
+            self._keep((shape,), Event(chain=None, line=line), line.repeats)
+            return
+        if known:
+            return
+        sort = classify("", line.text)
+        if sort is not None or any(failure.fingerprint.matches(line.text) for failure in self._failures):
+            key = (sort[0].id,) if sort is not None else (shape,)
+            self._shapes.discard(shape)
+            self._keep(key, Event(chain=None, line=line, class_id=sort[0].id if sort else ""), line.repeats)
+        elif line.logged in ("ERROR", "CRITICAL", "FATAL") or line.text.startswith(("ERROR", "FATAL", "CRITICAL")):
+            self.found.unexplained += 1
+            self.found.first_unexplained = self.found.first_unexplained or line.text[:300]
+
+    def _keep(self, key: tuple[str, ...], event: Event, repeats: int) -> None:
+        old = self._events.get(key)
+        if old is None:
+            if len(self._events) >= EVENTS:
+                self.found.left_out += 1
+                return
+            self._events[key] = old = event
+            old.count = 1 + repeats
+        else:
+            old.count += 1 + repeats
+            if old.chain is not None and event.chain is not None and _richer(event.chain, old.chain):
+                # Frames tell more than the line alone, which may come first (logged, then raised).
+                old.chain = event.chain
+        old.last = max(old.last, event.number)
+        if len(old.processes) < _KEPT_PROCESSES:
+            old.processes.add(event.line.process)
+
+    def _step(self, block: bytes, first: int) -> None:
+        at = block.rfind(b"step:")
+        found: list[int] = []
+        while at >= 0 and len(found) < 2:
+            if _STEP.match(block, at):
+                found.append(first + block.count(b"\n", 0, at))
+            at = block.rfind(b"step:", 0, at)
+        self._steps.extend(reversed(found))
+
+
+def _line_starts(block: bytes, words: Iterable[bytes]) -> set[int]:
+    """Return where the lines begin that hold one of the words."""
+    found = set()
+    for word in words:
+        at = block.find(word)
+        while at >= 0:
+            inside = at + 1 if word[:1] == b"\n" else at
+            found.add(block.rfind(b"\n", 0, inside) + 1)
+            end = block.find(b"\n", inside)
+            if end < 0:
+                break
+            at = block.find(word, end)
+    return found
+
+
+def _back(block: bytes, at: int, lines: int) -> int:
+    """Return where the line begins that is so many lines before the one at `at`, at most to the beginning."""
+    for _ in range(lines):
+        if at <= 0:
+            return 0
+        at = block.rfind(b"\n", 0, at - 1) + 1
+    return at
+
+
+def _shape(text: str) -> str:
+    return _NUMBER.sub("#", text[:400])
+
+
+def _richer(new: Chain, old: Chain) -> bool:
+    return bool(new.root.frames) and not old.root.frames
+
+
+def _alone(line: Line, raised: re.Match[str]) -> Chain:
+    """Return an exception that stands in the log without its traceback."""
+    return Chain(
+        process=line.process,
+        raised=(
+            Raised(
+                exception=raised["name"],
+                message=raised["message"] or "",
+                frames=(),
+                link=Link.FIRST,
+                text=line.text,
+                number=line.number,
+            ),
+        ),
+    )
+
+
+def lines_of(text: str) -> Iterator[Line]:
+    """Yield the lines of a text with their processes told apart."""
+    for number, raw in enumerate(text.encode().split(b"\n"), 1):
+        yield split(number, clean(raw))
