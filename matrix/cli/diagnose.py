@@ -102,13 +102,14 @@ def _data(parser: argparse.ArgumentParser) -> None:
 _HEALTH = """
 
   verl-matrix health train.log --plot health.html"""
+_HEALTH_LOG = "verl's console output, or its file logger's JSON lines; gzip too; - reads standard input"
 
 
 def _health(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "log",
         metavar="LOG",
-        help="verl's console output or the file of its file logger (JSON lines), gzip too; - reads standard input",
+        help=_HEALTH_LOG,
     )
     parser.add_argument("--plot", metavar="FILE", help="also draw the curves with what was found (SVG or HTML)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")

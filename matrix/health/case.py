@@ -9,7 +9,8 @@ from matrix.health.episode import Episode
 from matrix.health.history import Run, Series
 from matrix.health.meanings import MEANINGS
 from matrix.health.names import Metric
-from matrix.health.symptom import Kind, Severity, Symptom
+from matrix.health.symptom import Kind, Symptom
+from matrix.severity import Severity
 
 
 @dataclass(slots=True)

@@ -11,7 +11,8 @@ from matrix.health.case import Case
 from matrix.health.history import Log, Run, read_log
 from matrix.health.meanings import MEANINGS
 from matrix.health.names import Metric
-from matrix.health.symptom import Kind, Severity, Symptom
+from matrix.health.symptom import Kind, Symptom
+from matrix.severity import Severity
 
 CHECKS = (*policy.CHECKS, *reward.CHECKS, *rollout.CHECKS)
 

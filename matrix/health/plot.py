@@ -11,7 +11,8 @@ from matrix.errors import UsageError
 from matrix.health.diagnosis import Diagnosis
 from matrix.health.history import Run, Series
 from matrix.health.names import Metric
-from matrix.health.symptom import Severity, Symptom
+from matrix.health.symptom import Symptom
+from matrix.severity import Severity
 
 WIDTH, HEIGHT, MARGIN, COLUMNS = 420, 180, 44, 2
 MOST_POINTS = 1500

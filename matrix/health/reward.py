@@ -7,7 +7,8 @@ import statistics
 from matrix.health.case import Case, Check, worst
 from matrix.health.episode import Baseline, Episode, against_baseline, episodes, noise, rolling_median
 from matrix.health.names import Metric
-from matrix.health.symptom import Kind, Severity, Symptom
+from matrix.health.symptom import Kind, Symptom
+from matrix.severity import Severity
 
 LONG = 60
 """Fewer steps say nothing about a flat score: the healthy run of verl's notebook is flat for its first 15 of 61."""

@@ -8,7 +8,8 @@ from matrix.health.case import Case, Check, worst
 from matrix.health.episode import Baseline, Episode, against_baseline, episodes
 from matrix.health.history import Series
 from matrix.health.names import Metric
-from matrix.health.symptom import Kind, Severity, Symptom
+from matrix.health.symptom import Kind, Symptom
+from matrix.severity import Severity
 
 GAP_LIMIT = 0.01
 GAP_SOURCE = "0.01, from which on verl's FAQ takes the rollout engine to be imprecise"

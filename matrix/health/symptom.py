@@ -6,18 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-
-class Severity(StrEnum):
-    """How bad: `error` spoils the training, `warning` wants a look, `note` is worth knowing and fails nothing."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-    @property
-    def rank(self) -> int:
-        """Return 0 for the worst."""
-        return list(Severity).index(self)
+from matrix.severity import Severity
 
 
 class Kind(StrEnum):
