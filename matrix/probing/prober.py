@@ -1,0 +1,265 @@
+"""The probes of one cell: what there is to run, what the store knows already, and the rest, run and kept one by one."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from matrix.atomic import replace_file
+from matrix.cell import Cell
+from matrix.failure import Failure
+from matrix.job import now
+from matrix.observe import Observation, Question
+from matrix.probing import processes
+from matrix.probing.cellfile import CellFacts, digest
+from matrix.probing.folder import file_digest, probes_folder, shared_digest, whole_digest
+from matrix.probing.lines import EndedProbe, Lost, PlannedProbe
+from matrix.probing.machine import Machine, this_machine
+from matrix.probing.outcome import Said, said
+from matrix.probing.session import Limits, Surroundings, Watch, collect
+from matrix.probing.surroundings import scratch, surroundings
+from matrix.provision.environment import Environment
+from matrix.provision.inventory import differences
+from matrix.store import Store
+from matrix.tier import Outcome, Tier
+
+TOOL = "compat 1"
+"""The version of the way in which ends of probes become observations; raised when that changes."""
+CELL_FILE, TRIALS = "VERL_MATRIX_CELL", "VERL_MATRIX_TRIALS"
+TIERS = (Tier.IMPORT, Tier.BEHAVE, Tier.GPU)
+"""The tiers at which probes run."""
+
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What became of a cell's probes: an observation for each that was chosen, and how many were known already."""
+
+    observations: tuple[Observation, ...] = ()
+    reused: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A cell about to be probed: its lock's digest ("" where there is none) and what is, or will be, installed."""
+
+    cell: Cell
+    lock: str
+    facts: CellFacts
+
+
+@dataclass(slots=True, kw_only=True)
+class Prober:
+    """Runs the probes of cells.
+
+    Attributes:
+        store: where ends are kept, each as it comes.
+        cache: where it is remembered what there is to run, by what that depends on.
+        failures: the records of known failures, by id.
+        equip: adds what probes need to an environment, changing nothing else, and raises where that cannot be.
+        frozen: what is installed for an interpreter, canonical name to version.
+        tiers: only probes of these tiers.
+        patterns: only probes whose id matches one of these globs; all where there is none.
+        again: run what was answered, too.
+    """
+
+    store: Store
+    cache: Path
+    failures: Mapping[str, Failure]
+    equip: Callable[[Environment], object]
+    frozen: Callable[[Path], Mapping[str, str]]
+    tiers: frozenset[Tier] = frozenset(TIERS)
+    patterns: tuple[str, ...] = ()
+    again: bool = False
+    limits: Limits = field(default_factory=Limits.usual)
+    machine: Machine = field(default_factory=this_machine)
+    folder: Path = field(default_factory=probes_folder)
+    clock: Callable[[], datetime] = now
+
+    def subject(self, cell: Cell, lock: str, installed: Mapping[str, str]) -> Subject:
+        """Return the cell with what is known of it before anything runs."""
+        facts = CellFacts(
+            cell=cell.name, python=cell.platform.python, installed=dict(installed), failures=self.failures
+        )
+        return Subject(cell=cell, lock=lock or digest(dict(sorted(installed.items()))), facts=facts)
+
+    def recall(self, subject: Subject) -> Probed | None:
+        """Return the observations where all are stored, so that no environment is needed; else None."""
+        planned = self._remembered(subject)
+        if planned is None or self.again:
+            return None
+        found = [self._stored(subject, probe) for probe in self._chosen(planned[0])]
+        if any(item is None for item in found):
+            return None
+        held = tuple(item for item in found if item is not None)
+        return Probed(observations=held + self._lost(subject, planned[1]), reused=len(held))
+
+    def run(self, subject: Subject, environment: Environment, tell: Tell) -> Probed:
+        """Return an observation for each chosen probe; those that are not stored are run in `environment`.
+
+        Raises:
+            ToolError: pytest cannot be had or started there.
+            NoSpaceError: no scratch folder can be made, or nothing can be stored.
+            MatrixError: what else `equip` raises.
+        """
+        self.equip(environment)
+        before = self.frozen(environment.python)
+        with scratch() as made:
+            cell_file, trials = made.root / "cell.json", made.root / "trials.jsonl"
+            cell_file.write_text(json.dumps(subject.facts.to_json(made.temporary)), encoding="utf-8")
+            token = secrets.token_hex(8)
+            more = {CELL_FILE: str(cell_file), TRIALS: str(trials), processes.TAG: token}
+            given = Surroundings(
+                python=environment.python,
+                folder=self.folder,
+                env=surroundings(environment.python, made, more),
+                work=made.work,
+                trials=trials,
+                token=token,
+                limits=self.limits,
+            )
+            planned = self._remembered(subject)
+            if planned is None:
+                planned = collect(given)
+                self._remember(subject, *planned)
+            probed = self._run(subject, planned, given, tell)
+        return self._proven(subject, probed, differences(before, self.frozen(environment.python)))
+
+    def _run(
+        self, subject: Subject, planned: tuple[list[PlannedProbe], list[Lost]], given: Surroundings, tell: Tell
+    ) -> Probed:
+        found: dict[str, Observation] = {}
+        chosen = self._chosen(planned[0])
+        for probe in chosen:
+            stored = None if self.again else self._stored(subject, probe)
+            if stored is not None:
+                found[probe.test] = stored
+        reused = len(found)
+        for probe in chosen:
+            if probe.test not in found and probe.gpus > len(self.machine.gpus):
+                found[probe.test] = self._observation(
+                    subject, probe, Said(outcome=Outcome.UNTESTED, reason=_few(probe, self.machine))
+                )
+        missing = {probe.test: probe for probe in chosen if probe.test not in found}
+
+        def ended(end: EndedProbe) -> None:
+            probe = missing[end.test]
+            failure = self.failures.get(probe.failure) if probe.failure else None
+            says = said(probe, end, failure, subject.facts.versions)
+            observation = self._observation(subject, probe, says, end.seconds)
+            if end.outcome != "untested" or "ran out" not in end.reason:
+                self.store.add(observation)
+            found[end.test] = observation
+            tell(f"{probe.tier} {len(found)}/{len(chosen)}  {says.outcome:<8} {probe.test}  {says.reason}".rstrip())
+
+        if missing:
+            Watch(given, ended).run(list(missing.values()))
+        return Probed(
+            observations=tuple(found[probe.test] for probe in chosen) + self._lost(subject, planned[1]), reused=reused
+        )
+
+    def _chosen(self, planned: Sequence[PlannedProbe]) -> list[PlannedProbe]:
+        return [
+            probe
+            for probe in planned
+            if probe.tier in self.tiers
+            and (not self.patterns or any(matches(pattern, probe) for pattern in self.patterns))
+        ]
+
+    def _lost(self, subject: Subject, lost: Sequence[Lost]) -> tuple[Observation, ...]:
+        """Return an observation for each file that cannot be read; what was in it nobody knows."""
+        tier = min(self.tiers, key=lambda tier: tier.depth)
+        return tuple(
+            self._observation(
+                subject,
+                PlannedProbe(test=item.file, tier=tier),
+                Said(outcome=Outcome.UNTESTED, reason=f"{item.file} cannot be read here: {item.reason}"),
+            )
+            for item in lost
+        )
+
+    def _proven(self, subject: Subject, probed: Probed, changed: tuple[str, ...]) -> Probed:
+        """Return the observations, and one that is red where the probes have changed the environment."""
+        if not changed:
+            return probed
+        probe = PlannedProbe(test="frozen", tier=min(self.tiers, key=lambda tier: tier.depth), default_path=True)
+        reason = f"the probes changed the environment: {'; '.join(changed)}"
+        broken = Said(outcome=Outcome.BROKEN, reason=reason, detail={"changed": list(changed)})
+        return replace(probed, observations=(*probed.observations, self._observation(subject, probe, broken)))
+
+    def question(self, subject: Subject, probe: PlannedProbe) -> Question:
+        """Return what a probe asks of a cell: two equal questions have the same answer."""
+        reads = {
+            "lock": subject.lock,
+            probe.file: file_digest(self.folder, probe.file),
+            "probes": shared_digest(self.folder),
+            "machine": self.machine.kind,
+        }
+        if probe.failure:
+            failure = self.failures.get(probe.failure)
+            record = subject.facts.records().get(probe.failure)
+            more = (failure.default_path, failure.feature) if failure is not None else ()
+            reads[f"record {probe.failure}"] = digest([record, *more])
+        if probe.entry:
+            reads["entry"] = digest(probe.to_json())
+        return Question(cell=subject.cell.name, probe=probe.probe, tier=probe.tier, tool=TOOL, reads=reads)
+
+    def _observation(self, subject: Subject, probe: PlannedProbe, says: Said, seconds: float = 0.0) -> Observation:
+        return Observation(
+            question=self.question(subject, probe),
+            outcome=says.outcome,
+            reason=says.reason,
+            detail=says.detail,
+            machine=self.machine.words,
+            at=self.clock(),
+            seconds=seconds,
+        )
+
+    def _stored(self, subject: Subject, probe: PlannedProbe) -> Observation | None:
+        return self.store.get(self.question(subject, probe).key)
+
+    def _memory(self, subject: Subject) -> Path:
+        """Return where it is kept what there is to run in this cell: that depends on its set and on all probes."""
+        key = digest([subject.lock, subject.facts.to_json(Path()), whole_digest(self.folder)])
+        return self.cache / "probes" / f"{key.removeprefix('sha256:')[:32]}.json"
+
+    def _remembered(self, subject: Subject) -> tuple[list[PlannedProbe], list[Lost]] | None:
+        try:
+            data = json.loads(self._memory(subject).read_text(encoding="utf-8"))
+            return (
+                [PlannedProbe.from_json(item) for item in data["planned"]],
+                [Lost(file=str(item["file"]), reason=str(item["reason"])) for item in data["lost"]],
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            # Gone, or half of one: the cache may be deleted at any time, and asking again costs seconds.
+            return None
+
+    def _remember(self, subject: Subject, planned: Sequence[PlannedProbe], lost: Sequence[Lost]) -> None:
+        data = {
+            "planned": [probe.to_json() for probe in planned],
+            "lost": [{"file": item.file, "reason": item.reason} for item in lost],
+        }
+        try:
+            replace_file(self._memory(subject), json.dumps(data).encode())
+        except OSError:
+            return
+
+
+def matches(pattern: str, probe: PlannedProbe) -> bool:
+    """Return whether a glob, or a part of the id without any glob in it, names the probe."""
+    if any(char in pattern for char in "*?"):
+        return fnmatch.fnmatchcase(probe.test, pattern)
+    return pattern in probe.test or pattern == probe.failure
+
+
+def _few(probe: PlannedProbe, machine: Machine) -> str:
+    wanted = "1 GPU" if probe.gpus == 1 else f"{probe.gpus} GPUs"
+    held = {0: "no GPU", 1: "1 GPU"}.get(len(machine.gpus), f"{len(machine.gpus)} GPUs")
+    return f"needs {wanted}; this machine has {held}"

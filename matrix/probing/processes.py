@@ -1,0 +1,131 @@
+"""The processes of a run of probes: found by a tag in their environment, weighed, and ended to the last one.
+
+A tag is inherited by everything that a probe starts, also by daemons that made a session of their own (Ray's), which
+killing a process group does not reach. Read from /proc, so Linux only, as the stack is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+TAG = "VERL_MATRIX_RUN"
+PROBE = "VERL_MATRIX_PROBE"
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that carries the tag, or descends from one that does."""
+
+    pid: int
+    parent: int
+    name: str
+    probe: str = ""
+    private_bytes: int = 0
+    shared_bytes: int = 0
+
+
+def tagged(token: str, proc: Path = PROC) -> list[Process]:
+    """Return the living processes whose environment holds the tag with `token`, and their descendants."""
+    mark = f"{TAG}={token}".encode()
+    parents: dict[int, int] = {}
+    found: dict[int, str] = {}
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        parent = _parent(folder)
+        if parent is None:
+            continue
+        pid = int(folder.name)
+        parents[pid] = parent
+        variables = _read(folder / "environ").split(b"\0")
+        if mark in variables:
+            start = f"{PROBE}=".encode()
+            found[pid] = next(
+                (v[len(start) :].decode("utf-8", "replace") for v in variables if v.startswith(start)), ""
+            )
+    own = os.getpid()
+    grown = True
+    while grown:
+        # A process may have emptied its environment; its parent still tells where it is from.
+        more = {pid: found[parent] for pid, parent in parents.items() if parent in found and pid not in found}
+        found |= more
+        grown = bool(more)
+    return [_process(proc, pid, parents[pid], probe) for pid, probe in sorted(found.items()) if pid != own]
+
+
+def _parent(folder: Path) -> int | None:
+    """Return the parent of a process, None for one that is gone or dead and only not yet reaped."""
+    stat = _read(folder / "stat").decode("utf-8", "replace")
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 and fields[0] not in ("Z", "X") else None
+
+
+def _process(proc: Path, pid: int, parent: int, probe: str) -> Process:
+    words = _read(proc / str(pid) / "statm").split()
+    resident, shared = (int(words[1]) * _PAGE, int(words[2]) * _PAGE) if len(words) > 2 else (0, 0)
+    return Process(
+        pid=pid,
+        parent=parent,
+        name=_name(proc / str(pid)),
+        probe=probe,
+        private_bytes=resident - shared,
+        shared_bytes=shared,
+    )
+
+
+def _name(folder: Path) -> str:
+    """Return the program and its first word that is no option, e.g. `raylet`, `python default_worker.py`."""
+    words = [Path(word.decode("utf-8", "replace")).name for word in _read(folder / "cmdline").split(b"\0") if word]
+    if not words:
+        return _read(folder / "comm").decode("utf-8", "replace").strip()
+    script = next((word for word in words[1:] if not word.startswith("-")), "")
+    return f"{words[0]} {script}".strip() if words[0].startswith("python") else words[0]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def weight(processes: Sequence[Process]) -> int:
+    """Return the memory that these hold together, in bytes: each one's own pages, and the largest shared part once.
+
+    Pages that forks share until they are written count in each, so this is an upper estimate.
+    """
+    return sum(item.private_bytes for item in processes) + max((item.shared_bytes for item in processes), default=0)
+
+
+def available_bytes(proc: Path = PROC) -> int:
+    """Return the memory that could be had now without swapping, in bytes; 0 where the system does not say."""
+    for line in _read(proc / "meminfo").splitlines():
+        if line.startswith(b"MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def end(token: str, *, spare: frozenset[int] = frozenset(), patience_s: float = 10.0) -> list[Process]:
+    """Kill every tagged process but those of `spare`; return the ones that were there.
+
+    Goes on until none is left, since a process may start others while it is being killed, at most `patience_s`.
+    """
+    killed: dict[int, Process] = {}
+    deadline = time.monotonic() + patience_s
+    while True:
+        living = [item for item in tagged(token) if item.pid not in spare]
+        if not living or time.monotonic() > deadline:
+            return list(killed.values())
+        for item in living:
+            killed.setdefault(item.pid, item)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(item.pid, signal.SIGKILL)
+        time.sleep(0.02)

@@ -1,0 +1,88 @@
+"""What probes run in: a scratch folder with a short path, and an explicit environment with nothing of the caller's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from matrix.errors import NoSpaceError
+
+_PASSED_ON = (
+    "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES",
+    "TZ",
+)  # fmt: skip
+_SET = {
+    "LANG": "C.UTF-8",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONFAULTHANDLER": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "WANDB_MODE": "offline",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scratch:
+    """The folders of one run of probes, all below `root`, which is gone afterwards."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        """Return what the probes have as HOME."""
+        return self.root / "h"
+
+    @property
+    def temporary(self) -> Path:
+        """Return what the probes have as TMPDIR."""
+        return self.root / "t"
+
+    @property
+    def work(self) -> Path:
+        """Return the folder that the probes are started in; nothing lies there that could be imported."""
+        return self.root / "w"
+
+
+@contextlib.contextmanager
+def scratch(parent: Path = Path("/tmp")) -> Iterator[Scratch]:  # noqa: S108 - see below
+    """Yield a fresh scratch folder and remove it.
+
+    It lies under /tmp and has a short name, because Ray's sockets do: their paths must stay below 108 characters
+    (`sun_path`, unix(7)). Raises NoSpaceError where it cannot be made.
+    """
+    try:
+        made = Scratch(root=Path(tempfile.mkdtemp(prefix="vm-", dir=parent)))
+        for folder in (made.home, made.temporary, made.work):
+            folder.mkdir()
+    except OSError as error:
+        raise NoSpaceError(f"No scratch folder can be made in {parent}: {error.strerror}.") from error
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made.root, ignore_errors=True)
+
+
+def surroundings(python: Path, given: Scratch, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of the probes of `python`, with `more` on top.
+
+    PYTHONPATH would shadow what is installed. PYTHONDONTWRITEBYTECODE would have every import of vLLM compiled again.
+    """
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {
+        **passed,
+        **_SET,
+        "PATH": os.pathsep.join([str(python.parent), "/usr/local/sbin", "/usr/local/bin", "/usr/bin", "/bin", "/sbin"]),
+        "HOME": str(given.home),
+        "TMPDIR": str(given.temporary),
+        **more,
+    }
