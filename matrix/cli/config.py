@@ -7,6 +7,7 @@ import functools
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from packaging.version import Version
@@ -16,6 +17,7 @@ from matrix.cell import Axis
 from matrix.cli import wiring as parts
 from matrix.cli.front import Front
 from matrix.config.answer import SHOWN_READS, ConfigAnswer, Fate, KeyAnswer, answer
+from matrix.config.dry import DryRun, dry_run
 from matrix.config.release import ConfigRelease
 from matrix.config.wiring import load_wiring
 from matrix.errors import UsageError
@@ -43,9 +45,13 @@ def run(args: argparse.Namespace, front: Front) -> int:
         wiring=load_wiring(),
         config=args.config_name,
     )
-    text = json.dumps(_data(found), indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(found))
+    ran = dry_run(Path(args.env), args.config_name, words) if args.env else None
+    if args.json:
+        text = json.dumps({**_data(found), "dry_run": asdict(ran) if ran else None}, indent=2, ensure_ascii=False)
+    else:
+        text = "\n".join([*_lines(found), *(_dry_lines(ran, args.env) if ran else ())])
     sys.stdout.write(f"{text}\n")
-    return 0 if found.is_fine else 1
+    return 0 if found.is_fine and (ran is None or ran.is_valid) else 1
 
 
 def _split(words: list[str]) -> tuple[str, list[str]]:
@@ -96,6 +102,15 @@ def _lines(found: ConfigAnswer) -> Iterator[str]:
         yield from (f"    {line}" for line in found.refusal.splitlines())
     bad = sum(not item.is_fine for item in found.keys)
     yield f"verl {found.version}, {found.config}: {len(found.keys) - bad} of {len(found.keys)} keys do something."
+
+
+def _dry_lines(ran: DryRun, python: str) -> Iterator[str]:
+    if ran.is_valid:
+        yield f"dry run by {python}: valid"
+    else:
+        yield f"dry run by {python}: stopped at {ran.stage}"
+        yield from (f"    {line}" for line in ran.error.splitlines())
+    yield from (f"    {key} = {value}" for key, value in sorted(ran.effective.items()))
 
 
 def _mark(item: KeyAnswer) -> str:

@@ -74,6 +74,9 @@ def _config(parser: argparse.ArgumentParser) -> None:
         "spec", nargs="+", metavar="WORD", help="verl==VERSION, then KEY, KEY=VALUE or @SCRIPT, as many as there are"
     )
     parser.add_argument("--config-name", default="ppo_trainer", metavar="NAME", help="default: %(default)s")
+    parser.add_argument(
+        "--env", metavar="PYTHON", help="also run it dry through the verl of this interpreter, its checks included"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 

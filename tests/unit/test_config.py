@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,47 @@ def test_the_command_reads_scripts_and_prints_json(site: Path) -> None:
     heard = said("config", "verl==0.9.0", f"@{site / 'run.sh'}", "--json", "--home", str(site))
     assert heard.code == 0
     assert [item["override"] for item in json.loads(heard.out)["keys"]] == ["trainer.nodes=2", "critic.lr=1"]
+
+
+FAKE = """\
+#!{python}
+import json, sys
+found = json.load(open(sys.argv[3]))["asked"]
+stage = "done" if "trainer.nodes=2" in found else "validate"
+stage = "compose" if "trainer.nodes=3" in found else stage
+error = {{"done": "", "compose": "ImportError: no verl", "validate": "ValueError: two\\nlines"}}[stage]
+if "trainer.nodes=4" in found:
+    sys.exit("it broke")
+print("noise")
+answer = {{"stage": stage, "error": error, "resolved": {{}}, "effective": {{"critic.engine.sp": 1}}}}
+print(json.dumps({{"asked": answer}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "says"),
+    [
+        ("trainer.nodes=2", 0, "dry run by FAKE: valid\n    critic.engine.sp = 1"),
+        ("trainer.nodes=1", 1, "dry run by FAKE: stopped at validate\n    ValueError: two\n    lines"),
+        ("trainer.nodes=3", 6, "FAKE cannot compose verl's configuration.\nImportError: no verl"),
+        ("trainer.nodes=4", 6, "The dry run ended with 1.\nit broke"),
+    ],
+)
+def test_a_configuration_is_run_dry_in_an_environment(site: Path, word: str, code: int, says: str) -> None:
+    fake = site / "python"
+    fake.write_text(FAKE.format(python=sys.executable), encoding="utf-8")
+    fake.chmod(0o755)
+    heard = said("config", "verl==0.9.0", word, "--env", str(fake), "--home", str(site))
+    assert heard.code == code
+    assert says.replace("FAKE", str(fake)) in heard.out + heard.err
+    if code < 2:
+        heard = said("config", "verl==0.9.0", word, "--env", str(fake), "--json", "--home", str(site))
+        assert json.loads(heard.out)["dry_run"]["effective"] == {"critic.engine.sp": 1}
+
+
+def test_an_interpreter_that_is_not_there_is_refused(site: Path) -> None:
+    heard = said("config", "verl==0.9.0", "trainer.nodes=2", "--env", str(site / "none"), "--home", str(site))
+    assert (heard.code, "cannot be run: No such file" in heard.err) == (6, True)
 
 
 @pytest.mark.parametrize(
