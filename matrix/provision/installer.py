@@ -73,8 +73,10 @@ class Installer:
         ProvisionError (a build failed, a file is not what the lock says), ToolError.
         """
         where = ["--python", str(python)]
-        files = {"constraints.txt": builds.constraints(recipe.to_build)}
-        flags = [*_binary(recipe), "--build-constraints", "constraints.txt"]
+        files, flags = {}, _binary(recipe)
+        if constraints := builds.constraints(recipe.to_build):
+            files["constraints.txt"] = constraints
+            flags += ["--build-constraints", "constraints.txt"]
         ended = self._sync(recipe, where, flags, files, held=held)
         if ended.code not in (0, None) and (package := mismatched(ended.stderr)):
             again = ["--refresh-package", package.partition("==")[0]]
@@ -100,8 +102,7 @@ class Installer:
         log: Mapping[str, str] | None = None,
         held: Sequence[int] = (),
     ) -> Ended:
-        hashed = [] if recipe.unhashed else ["--require-hashes"]
-        arguments = ["pip", "sync", "pylock.toml", *where, *hashed, "--link-mode", "hardlink", *flags]
+        arguments = ["pip", "sync", "pylock.toml", *where, "--require-hashes", "--link-mode", "hardlink", *flags]
         return self._run(arguments, {"pylock.toml": recipe.text(self.index_url), **(files or {})}, log, held)
 
     def _run(

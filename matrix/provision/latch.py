@@ -41,54 +41,60 @@ class Latch:
             self.fd = -1
 
 
-def take(
-    path: Path,
-    *,
-    shared: bool,
-    patience_s: float,
-    what: str,
-    say: Callable[[str], None] = lambda _: None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Latch:
-    """Return the latch at `path`, held; waits `patience_s` seconds and tells `say` of it.
+@dataclass(slots=True, kw_only=True)
+class Waiting:
+    """Waiting for a latch: how long at most, for what (in words), and who is told; `pause` is one look's distance."""
 
-    Raises:
-        BusyError: others still hold it; `what` is the thing it guards, in words.
-        UsageError: the file cannot be made there.
-        NoSpaceError: no room for it.
-    """
-    began, told = clock(), float("-inf")
-    while True:
-        latch = _try(path, shared=shared)
-        if latch is not None:
-            return latch
-        now = clock()
-        if now - began >= patience_s:
+    path: Path
+    what: str
+    patience_s: float
+    say: Callable[[str], None] = lambda _: None
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _began: float | None = None
+    _told: float = float("-inf")
+
+    def pause(self) -> None:
+        """Sleep a little; raises BusyError when it was waited for long enough."""
+        now = self.clock()
+        self._began = now if self._began is None else self._began
+        if now - self._began >= self.patience_s:
             raise BusyError(
-                f"{what} is in use{_holder(path)}.",
-                why=f"It was waited for, {now - began:.0f} s.",
+                f"{self.what} is in use{_holder(self.path)}.",
+                why=f"It was waited for, {now - self._began:.0f} s.",
                 then="Let that run end, or stop it, then run again.",
             )
-        if now - told >= TELL_EVERY_S:
-            told = now
-            say(f"waiting for {what}: another run has it{_holder(path)}")
-        sleep(POLL_S)
+        if now - self._told >= TELL_EVERY_S:
+            self._told = now
+            self.say(f"waiting for {self.what}: another run has it{_holder(self.path)}")
+        self.sleep(POLL_S)
+
+
+def take(waiting: Waiting, *, shared: bool) -> Latch:
+    """Return the latch, held; raises BusyError where others still hold it then, and as `attempt` does."""
+    while (latch := attempt(waiting.path, shared=shared)) is None:
+        waiting.pause()
+    return latch
 
 
 def is_held(path: Path) -> bool:
     """Return whether anybody, this process included, holds the latch."""
     if not path.exists():
         return False
-    latch = _try(path, shared=False, note=False)
+    latch = attempt(path, shared=False, note=False)
     if latch is None:
         return True
     latch.drop()
     return False
 
 
-def _try(path: Path, *, shared: bool, note: bool = True) -> Latch | None:
-    """Return the latch, or None where it cannot be had now."""
+def attempt(path: Path, *, shared: bool, note: bool = True) -> Latch | None:
+    """Return the latch, or None where it cannot be had now.
+
+    Raises:
+        UsageError: the file cannot be made there.
+        NoSpaceError: no room for it.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -9,7 +9,8 @@ from matrix.errors import ToolError
 from matrix.provision.environment import Environment
 from matrix.provision.installer import Installer
 from matrix.provision.inventory import take_inventory
-from matrix.provision.latch import take
+from matrix.provision.latch import Waiting, take
+from matrix.resolve.process import surroundings
 
 REQUIREMENTS = ("pytest>=8",)
 NEEDS = frozenset(
@@ -19,31 +20,33 @@ NEEDS = frozenset(
 PATIENCE_S = 600.0
 
 
-def add_probe_needs(environment: Environment, installer: Installer) -> Mapping[str, str]:
+def add_probe_needs(environment: Environment, installer: Installer | None = None) -> Mapping[str, str]:
     """Return name and version of what was added to the environment; nothing else in it has changed.
 
-    An environment that has pytest gets nothing, and one that was not built by this tool (`here`) never does.
+    `installer` is the provisioner's. An environment that has pytest gets nothing; one that was not built by this tool
+    (`here`) never does.
 
     Raises:
         ProvisionError: no pytest fits the cell's own packages.
         ToolError: pytest is missing where nothing is installed, or more changed than may.
         IndexUnreachableError, NoSpaceError, BusyError, CorruptFileError: as for installing.
     """
-    before = _frozen(environment.python, installer)
+    before = _frozen(environment.python)
     if "pytest" in before:
         return {name: before[name] for name in sorted(before.keys() - environment.installed.keys())}
-    if not environment.lock:
+    if not environment.lock or installer is None:
         raise ToolError(
             f"pytest is not installed for {environment.python}, and nothing is installed there by this tool.",
             then=f"Run `{environment.python} -m pip install pytest`.",
         )
     folder = environment.python.parents[1]
-    latch = take(folder.parent / f".{folder.name}.needs", shared=False, patience_s=PATIENCE_S, what="Adding pytest")
+    path = folder.parent / f".{folder.name}.needs"
+    latch = take(Waiting(path=path, what=f"Adding pytest to {folder.name}", patience_s=PATIENCE_S), shared=False)
     try:
-        before = _frozen(environment.python, installer)
+        before = _frozen(environment.python)
         if "pytest" not in before:
             installer.add(environment.python, REQUIREMENTS, before)
-        after = _frozen(environment.python, installer)
+        after = _frozen(environment.python)
     finally:
         latch.drop()
     moved = sorted(name for name, version in before.items() if after.get(name) != version)
@@ -57,5 +60,5 @@ def add_probe_needs(environment: Environment, installer: Installer) -> Mapping[s
     return added
 
 
-def _frozen(python: Path, installer: Installer) -> Mapping[str, str]:
-    return take_inventory(python, installer.environment, children=installer.children).packages
+def _frozen(python: Path) -> Mapping[str, str]:
+    return take_inventory(python, surroundings()).packages

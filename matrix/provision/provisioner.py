@@ -19,7 +19,7 @@ from matrix.provision.builds import BuildTable, load_builds
 from matrix.provision.environment import MANIFEST, Environment, Manifest, read_manifest
 from matrix.provision.installer import TIMEOUT_S, Installer, cache_folder
 from matrix.provision.inventory import Inventory, differences, take_inventory
-from matrix.provision.latch import Latch, take
+from matrix.provision.latch import Latch, Waiting, attempt
 from matrix.provision.needs import NEEDS
 from matrix.provision.pythons import Finder, downloads_allowed
 from matrix.provision.recipe import Recipe, read_recipe, wheel_folders
@@ -70,10 +70,12 @@ class Provisioner:
         say: Callable[[str], None] = _silent,
         free: Callable[[Path], int] = free_bytes,
         builds: BuildTable | None = None,
+        find_python: Callable[[str], Path] | None = None,
     ) -> None:
         """Start nothing yet. `wheels` are folders of wheels that the user built, besides VERL_MATRIX_WHEELS.
 
-        uv's cache is `uv_cache`, else UV_CACHE_DIR, else in the home. Raises UsageError for a folder of wheels that is
+        `free`, `builds` and `find_python` (the interpreter of a version `X.Y`) stand in for the machine's own. uv's
+        cache is `uv_cache`, else UV_CACHE_DIR, else in the home. Raises UsageError for a folder of wheels that is
         none, ToolError when there is no uv, DataError when `builds.toml` is not as it should be.
         """
         url = index_url or next((os.environ[name] for name in _INDEXES if os.environ.get(name)), PYPI)
@@ -87,13 +89,14 @@ class Provisioner:
             timeout_s=timeout_s,
             children=self.children,
         )
-        self._finder = Finder(
+        finder = Finder(
             uv=self.installer.uv,
-            env=self.installer.environment | {"UV_PYTHON_DOWNLOADS": "automatic"},
+            env=self.installer.environment | {"UV_PYTHON_DOWNLOADS": "automatic", "UV_PYTHON_INSTALL_BIN": "0"},
             managed=home.cache / "pythons",
             download=downloads_allowed(offline=offline),
             children=self.children,
         )
+        self._find_python = find_python or finder.find
         self._keep = keep
         self._wheels = wheel_folders(wheels)
         self._patience_s = patience_s
@@ -116,22 +119,17 @@ class Provisioner:
         folder = self.shelf.folder(cell.name)
         self.shelf.sweep()
         while True:
-            latch = self._take(folder, shared=True)
-            found = self._reusable(cell, recipe, folder)
-            if found is not None:
-                return self._hold(folder, latch, found)
-            latch.drop()
-            latch = self._take(folder, shared=False)
+            latch, found = self._acquire(cell, recipe, folder)
             try:
-                work = _Work(cell=cell, recipe=recipe, folder=folder, latch=latch)
-                built = None if self._reusable(cell, recipe, folder) else self._build(work)
-                latch.share()
+                if found is None:
+                    found = self._build(_Work(cell=cell, recipe=recipe, folder=folder, latch=latch))
+                    latch.share()
+                # Sharing lets go for a moment: if somebody removed it just then, it is built again.
+                if read_manifest(folder) is not None and latch.path.exists():
+                    return self._hold(folder, latch, found)
             except BaseException:
                 latch.drop()
                 raise
-            # Sharing lets go for a moment: if somebody removed it just then, it is built again.
-            if built is not None and read_manifest(folder) is not None and latch.path.exists():
-                return self._hold(folder, latch, built)
             latch.drop()
 
     def release(self, environment: Environment) -> None:
@@ -155,7 +153,7 @@ class Provisioner:
         where = Platform(python=_python_of(lock_text))
         recipe = read_recipe(lock_text, where, self._wheels)
         try:
-            return self._estimate(recipe, self._finder.find(where.python)).total
+            return self._estimate(recipe, self._find_python(where.python)).total
         except ToolError:
             return estimate(recipe.sizes, recipe.wanted, linked=self._linked()).total
 
@@ -163,10 +161,29 @@ class Provisioner:
         """Kill every program that runs for this provisioner; what waits for one of them raises ToolError."""
         self.children.stop()
 
-    def _take(self, folder: Path, *, shared: bool) -> Latch:
-        what = f"The environment {folder.name}"
+    def _acquire(self, cell: Cell, recipe: Recipe, folder: Path) -> tuple[Latch, Environment | None]:
+        """Return a shared latch and the environment that is there, or the only latch and None: it is to be built.
+
+        Raises BusyError where neither can be had in time: others use an environment of another lock, or build.
+        """
         path = self.shelf.latch(folder)
-        return take(path, shared=shared, patience_s=self._patience_s, what=what, say=self._say)
+        what = f"The environment {folder.name}"
+        waiting = Waiting(path=path, what=what, patience_s=self._patience_s, say=self._say)
+        while True:
+            # Looked at again after every pause: whoever was waited for may have built what is wanted, and stay in it.
+            for shared in (True, False):
+                latch = attempt(path, shared=shared)
+                if latch is None:
+                    continue
+                try:
+                    found = self._reusable(cell, recipe, folder)
+                except BaseException:
+                    latch.drop()
+                    raise
+                if shared is (found is not None):
+                    return latch, found
+                latch.drop()
+            waiting.pause()
 
     def _hold(self, folder: Path, latch: Latch, environment: Environment) -> Environment:
         manifest = read_manifest(folder)
@@ -204,7 +221,7 @@ class Provisioner:
     def _built(self, work: _Work) -> Environment:
         start, moment = time.monotonic(), time.time()
         recipe, folder = work.recipe, work.folder
-        python = self._finder.find(work.cell.platform.python)
+        python = self._find_python(work.cell.platform.python)
         needed = self._estimate(recipe, python)
         check_room(needed, self.installer.cache, self.shelf.root, self._free)
         self._say(f"installing {len(recipe.packages)} packages, about {gigabytes(needed.total)} more on disk")
@@ -242,8 +259,6 @@ class Provisioner:
         for wheel in recipe.local:
             told = f"{wheel.path.name} sha256:{wheel.sha256}"
             yield f"{wheel.name} {wheel.version} from a wheel given by the user: {told}"
-        if recipe.unhashed:
-            yield f"not checked by digest, as the index states none: {', '.join(recipe.unhashed)}"
         if not self._linked():
             yield (
                 f"uv's cache {self.installer.cache} and {self.shelf.root} cannot share files by hard links (different "

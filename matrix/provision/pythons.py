@@ -90,7 +90,7 @@ class Finder:
         why = "; ".join(refused[:3])
         if not self.download:
             raise _none(version, why, "uv was not allowed to download one (offline, or UV_PYTHON_DOWNLOADS=never).")
-        arguments = ["python", "install", version, "--no-config", "--quiet", "--no-bin"]
+        arguments = ["python", "install", version, "--no-config", "--quiet"]
         self._run([*arguments, "--install-dir", str(self.managed)], DOWNLOAD_TIMEOUT_S)
         for candidate in self.managed.glob(f"cpython-{version}*/bin/python{version}"):
             if not self._unfit(candidate, version):

@@ -15,7 +15,6 @@ from packaging.version import Version
 
 from matrix.cell import Platform
 from matrix.errors import ProvisionError, UsageError
-from matrix.index.login import shown
 from matrix.index.tags import expand, tag_ranks
 from matrix.resolve.lock import Lock, Locked, parse_lock
 
@@ -57,11 +56,6 @@ class Recipe:
         return {package.name: str(package.version) for package in self.packages}
 
     @property
-    def unhashed(self) -> tuple[str, ...]:
-        """Return the packages for which the lock states no digest, because the index stated none."""
-        return tuple(package.name for package in self.packages if "hashes = {" not in package.entry)
-
-    @property
     def sizes(self) -> Mapping[str, int | None]:
         """Return the bytes of each package's file, the largest where the lock offers several; None where unknown."""
         return {package.name: _size(package.entry) for package in self.packages}
@@ -70,9 +64,10 @@ class Recipe:
         """Return the `pylock.toml` for uv, each package said to come from `index_url`.
 
         Without the index uv files a wheel in its cache under the wheel's own address and does not find it there again:
-        every environment would download and unpack torch anew (seen with uv 0.13.9).
+        every environment would download and unpack torch anew (seen with uv 0.13.9). It has to be spelled as in uv's
+        configuration, user and password included.
         """
-        index = f"index = {json.dumps(shown(index_url))}\n"
+        index = f"index = {json.dumps(index_url)}\n"
         local = {wheel.name for wheel in self.local}
         packages = (
             package if package.name in local else replace(package, entry=_after_version(package.entry, index))

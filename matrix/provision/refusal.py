@@ -11,11 +11,13 @@ _UNREACHED = (
     "error sending request", "Failed to fetch", "Request failed after", "client error (Connect)", "dns error",
     "operation timed out", "HTTP status server error", "HTTP status client error",
 )  # fmt: skip
-_LOG = re.compile(r"^\s*(?:\S+\s+)?(?:DEBUG|TRACE|INFO) ")
+# What uv says beside its error: logs, warnings (that pylock is experimental), what it did before.
+_ASIDE = re.compile(r"^(?:\s*(?:\S+\s+)?(?:DEBUG|TRACE|INFO) |warning: |Using Python |Resolved |Prepared |Installed )")
 _NO_WHEEL = ("for the current platform", "has no binary distribution", "has no usable wheels", "no source distribution")
 _LIES = (
     "does not match package name",
     "does not match given",
+    "does not match filename",
     "Invalid `.dist-info`",
     "metadata name",
     "metadata version",
@@ -31,12 +33,10 @@ def mismatched(text: str) -> str:
 
 def refusal(what: str, ended: Ended) -> MatrixError:
     """Return the error that uv's output stands for; `what` names the uv command."""
-    text = "\n".join(line for line in ended.stderr.splitlines() if not _LOG.match(line))
+    text = "\n".join(line for line in ended.stderr.splitlines() if not _ASIDE.match(line))
     why = tail(text)
     if ended.code is None:
-        return ToolError(
-            f"`{what}` was stopped before it was through.", why=why, then="Run again: what it had is kept."
-        )
+        return ToolError(f"`{what}` was stopped before its end.", why=why, then="Run again: what it had is kept.")
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return NoSpaceError("The disk ran full while a cell was installed.", why=why, then="Free some disk space.")
     if package := mismatched(text):
@@ -57,6 +57,8 @@ def refusal(what: str, ended: Ended) -> MatrixError:
             why=why,
             then="Check the network, proxy and index address, then run again: what was fetched is kept.",
         )
+    if "No solution found" in text:
+        return ProvisionError(f"No pytest fits the cell's own packages: {_one_line(text)}", why=why)
     if "Failed to build" in text or "build backend returned" in text:
         return ProvisionError(f"A package of the cell could not be built: {_one_line(text)}", why=why)
     if any(sign in text for sign in _NO_WHEEL):

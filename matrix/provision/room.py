@@ -11,7 +11,7 @@ from pathlib import Path
 
 from matrix.errors import NoSpaceError
 
-EXPANSION = 2.2
+EXPANSION = 2.5
 """Installed bytes a byte of wheel, over a whole lock; docs/provision.md has the measurement."""
 BASE = 64 << 20
 """What an environment has of its own although every file is linked: folders, scripts, records, its python."""

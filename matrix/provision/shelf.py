@@ -13,7 +13,7 @@ from pathlib import Path
 
 from matrix.errors import BusyError
 from matrix.provision.environment import MANIFEST, Manifest, read_manifest
-from matrix.provision.latch import is_held, take
+from matrix.provision.latch import Waiting, is_held, take
 from matrix.provision.room import Usage, usage
 
 _LONGEST = 150
@@ -64,10 +64,12 @@ class Shelf:
 
     def remove(self, folder: Path) -> Usage:
         """Remove an environment that nobody uses and return what it took; raises BusyError where somebody does."""
-        latch = take(self.latch(folder), shared=False, patience_s=0.0, what=f"The environment {folder.name}")
+        waiting = Waiting(path=self.latch(folder), what=f"The environment {folder.name}", patience_s=0.0)
+        latch = take(waiting, shared=False)
         try:
             took = usage(folder)
             self.discard(folder)
+            (self.root / f".{folder.name}.needs").unlink(missing_ok=True)
             latch.path.unlink(missing_ok=True)
         finally:
             latch.drop()

@@ -21,9 +21,7 @@ def here(python: Path | None = None) -> Environment:
     """
     python = python or Path(sys.executable)
     inventory = take_inventory(python, dict(os.environ))
-    notes = [
-        f"{item} is there too, shadowed by {item.partition('==')[0]} of another version" for item in inventory.shadowed
-    ]
+    notes = [f"{item} is there too, shadowed by another version of it" for item in inventory.shadowed]
     if inventory.nameless:
         notes.append(f"{inventory.nameless} dist-info without a name: an interrupted removal left them")
     return Environment(

@@ -93,6 +93,11 @@ class LockFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @classmethod
+    def under(cls, cache: Path) -> LockFolder:
+        """Return the folder of the locks in a home's cache."""
+        return cls(cache / "resolve" / "locks")
+
     def path(self, digest: str) -> Path:
         """Return where the lock of that digest (`sha256:…`) lies."""
         name = digest.removeprefix("sha256:")

@@ -68,7 +68,7 @@ class Resolver:
         self._solver = solver or Uv(
             cache_dir=home, index_url=self._url, sdists=self._sdists, uv=uv, python=python, page_max_age=page_max_age
         )
-        self.locks = LockFolder(home / "locks")
+        self.locks = LockFolder.under(cache_dir)
         self.max_age = max_age
         self._workers = workers
         self._clock = clock
