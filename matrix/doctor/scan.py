@@ -1,7 +1,8 @@
 """One pass over a log of any size: which errors it holds, in which processes, and which versions it tells.
 
-Most lines of a long log are of no interest, so blocks are searched for words that errors are written with, and only
-the lines around those are read one by one. Memory is bounded by the limits below, not by the log.
+Most lines of a long log are of no interest and like others but for their numbers, so each kind is looked at once for
+words that errors are written with, and only the lines around those are read one by one. Memory is bounded by the
+limits below, not by the log, and so is time: a log of nothing but errors is read for new kinds of them after a while.
 """
 
 from __future__ import annotations
@@ -15,27 +16,31 @@ from matrix.doctor.classes import classify
 from matrix.doctor.logfile import LogFile
 from matrix.doctor.streams import Line, clean, split
 from matrix.doctor.tracebacks import Chain, Link, Raised, Reader
-from matrix.doctor.versions import VersionBook, anchors, packages_of
+from matrix.doctor.versions import VersionBook, packages_of, telling_lines
 from matrix.failure import Failure
 
 ERROR_WORDS = (
-    b"Traceback (most", b"Error", b"ERROR", b"error:", b"Exception", b"FATAL", b"Fatal", b"Failed", b"failed",
-    b"CRITICAL", b"Killed", b"killed", b"terminate called", b"what():", b"SIGSEGV", b"SIGBUS", b"SIGABRT", b"SIGTERM",
-    b"signal:", b"core dumped", b"Segmentation", b"Segfault", b"NCCL WARN", b"Watchdog", b"watchdog",
-    b"undefined symbol",
-    b"out of memory", b"Out of memory", b"oom", b"No space left", b"is over 95% full", b"CANCELLED",
-    b"exit code", b"exitcode", b"exit status", b"Could not ", b"No solution found", b"incompatible",
-    b"unsatisfiable", b"RuntimeWarning: NaN", b"not found", b"Bus error", b"Interrupt", b"No available", b"cannot be",
-    b"insufficient", b"too old", b"Timed out", b"timed out", b"no longer", b"died", b"exceed", b"Assertion",
+    b"Traceback", b"rror", b"ERROR", b"xception", b"FATAL", b"atal", b"ailed", b"CRITICAL", b"illed", b"what():",
+    b"terminate called", b"SIG", b"signal:", b"dumped", b"Seg", b"NCCL WARN", b"atchdog", b"undefined symbol", b"oom",
+    b"of memory", b"No space left", b"% full", b"CANCELLED", b"exit", b"Could not ", b"No solution found", b"died",
+    b"ncompatible", b"satisfiable", b"not found", b"Interrupt", b"No available", b"cannot be", b"insufficient",
+    b"too old", b"imed out", b"no longer", b"exceed", b"ssertion",
 )  # fmt: skip
+"""What lines that tell of an error hold, without digits: lines that differ in digits only are looked at once."""
 EVENTS = 500
 PROCESSES = 4096
 SHAPES = 50_000
+SEEN = 100_000
+"""So many kinds of lines are remembered as of no interest; then they are forgotten and looked at again."""
+READ_LINES = 1_000_000
+"""So many lines are read one by one; from then on errors that came before are not counted any more."""
 FORGOTTEN = 20_000
 """A traceback whose process has written nothing for so many lines is over."""
 _CONTEXT = 12
 _KEPT_PROCESSES = 64
 _STEP = re.compile(rb"step:\d+ - ")
+_DIGITS = b"0123456789."
+_WRONG, _TELLS = 1, 2
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _LOOSE = re.compile(
     r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout)(?:\([\w.]+\))?)(?::\s+(?P<message>\S.*)|:?$)"
@@ -82,27 +87,28 @@ class Scanner:
         """Prepare the words to look for; raises DataError where the classes cannot be read."""
         self._failures = tuple(failure for failure in failures if not failure.silent)
         self._packages = packages_of(package for failure in self._failures for package in failure.affects)
-        self._version_words = anchors(self._packages)
+        self._telling = telling_lines(self._packages)
 
     def scan(self, log: LogFile) -> Scan:
         """Return what the log holds, read once from its beginning to its end; raises DataError as `LogFile` does."""
-        run = _Run(self._failures, self._packages, self._version_words)
+        run = _Run(self._failures, self._packages, self._telling)
         for block in log.blocks():
             run.block(block)
         found = run.finish()
         found.bytes = log.size
-        found.notes = tuple(log.notes)
+        found.notes = (*log.notes, *found.notes)
         return found
 
 
 class _Run:
     """One scan: the readers of the processes, what was found so far, and where in the log we are."""
 
-    def __init__(
-        self, failures: tuple[Failure, ...], packages: frozenset[str], version_words: tuple[bytes, ...]
-    ) -> None:
+    def __init__(self, failures: tuple[Failure, ...], packages: frozenset[str], telling: re.Pattern[bytes]) -> None:
         self._failures = failures
-        self._version_words = version_words
+        self._telling = telling
+        self._seen: dict[bytes, int] = {}
+        self._read = 0
+        self._cut_at = 0
         self._readers: OrderedDict[str, Reader] = OrderedDict()
         self._active: dict[str, int] = {}
         self._events: OrderedDict[tuple[str, ...], Event] = OrderedDict()
@@ -113,25 +119,43 @@ class _Run:
 
     def block(self, block: bytes) -> None:
         """Read one block of whole lines."""
-        first = self._number
-        wrong = _line_starts(block, ERROR_WORDS)
-        # Anchors that begin a line are written with the line end before them.
-        telling = _line_starts(block, self._version_words)
-        hits = sorted(wrong | telling)
-        at = upto = 0
-        for start in hits:
-            if start < upto:
+        lines = block.split(b"\n")
+        lines.pop()
+        first, seen = self._number, self._seen
+        if len(seen) > SEEN:
+            seen.clear()
+        hits: dict[int, int] = {}
+        spent = self._read > READ_LINES
+        for at, shape in enumerate(block.translate(None, _DIGITS).split(b"\n")[:-1]):
+            interest = seen.get(shape)
+            if interest is None:
+                interest = seen[shape] = self._interest(lines[at])
+            elif spent:
+                self._cut_at = self._cut_at or first + at
                 continue
-            if not self._active:
-                begin = max(at, _back(block, start, _CONTEXT))
-                self._number += block.count(b"\n", at, begin)
-                at = begin
-            at = upto = self._lines(block, at, start, wrong, telling)
+            if interest:
+                hits[at] = interest
+        at = 0
+        for start in hits:
+            if start < at:
+                continue
+            begin = at if self._active else max(at, start - _CONTEXT)
+            at = self._lines(lines, begin, start, first, hits)
         if self._active:
-            at = self._lines(block, at, len(block), wrong, telling)
-        self._number += block.count(b"\n", at)
+            self._lines(lines, at, len(lines) - 1, first, hits)
+        self._number = first + len(lines)
         self._step(block, first)
         self.found.lines = self._number - 1
+
+    def _interest(self, raw: bytes) -> int:
+        found = 0
+        for word in ERROR_WORDS:
+            if word in raw:
+                found |= _WRONG
+                break
+        if self._telling.search(raw):
+            found |= _TELLS
+        return found
 
     def finish(self) -> Scan:
         """Close what is open and return what was found."""
@@ -139,17 +163,19 @@ class _Run:
             self._keep_chains(reader.close())
         self.found.events = sorted(self._events.values(), key=lambda event: event.number)
         self.found.steps = tuple(self._steps)
+        if self._cut_at:
+            self.found.notes = (f"there are so many errors that from line {self._cut_at} on only new ones were read",)
         return self.found
 
-    def _lines(self, block: bytes, at: int, upto: int, wrong: set[int], telling: set[int]) -> int:
+    def _lines(self, lines: list[bytes], at: int, upto: int, first: int, hits: dict[int, int]) -> int:
         """Read lines from `at` on, at least through the one at `upto`, and on while a traceback is open."""
-        size = len(block)
+        size = len(lines)
         while at < size and (at <= upto or self._active):
-            end = block.find(b"\n", at)
-            raw = block[at:end]
-            self._line(raw, hit=at in wrong, tells=at in telling)
-            self._number += 1
-            at = end + 1
+            self._number = first + at
+            self._read += 1
+            interest = hits.get(at, 0)
+            self._line(lines[at], hit=bool(interest & _WRONG), tells=bool(interest & _TELLS))
+            at += 1
         return at
 
     def _line(self, raw: bytes, *, hit: bool, tells: bool) -> None:
@@ -256,30 +282,6 @@ class _Run:
                 found.append(first + block.count(b"\n", 0, at))
             at = block.rfind(b"step:", 0, at)
         self._steps.extend(reversed(found))
-
-
-def _line_starts(block: bytes, words: Iterable[bytes]) -> set[int]:
-    """Return where the lines begin that hold one of the words."""
-    found = set()
-    for word in words:
-        at = block.find(word)
-        while at >= 0:
-            inside = at + 1 if word[:1] == b"\n" else at
-            found.add(block.rfind(b"\n", 0, inside) + 1)
-            end = block.find(b"\n", inside)
-            if end < 0:
-                break
-            at = block.find(word, end)
-    return found
-
-
-def _back(block: bytes, at: int, lines: int) -> int:
-    """Return where the line begins that is so many lines before the one at `at`, at most to the beginning."""
-    for _ in range(lines):
-        if at <= 0:
-            return 0
-        at = block.rfind(b"\n", 0, at - 1) + 1
-    return at
 
 
 def _shape(text: str) -> str:

@@ -125,16 +125,12 @@ class VersionBook:
             told.append(Told(package=package, version=version, number=number))
 
 
-def anchors(packages: Iterable[str]) -> tuple[bytes, ...]:
-    """Return what a line must hold for `VersionBook.read` to find something in it, as bytes to search for."""
-    words = {
-        "LLM engine (v", "ersion: ", "ersion ", "version:", "ray_version", "_version", "NCCL version", "nccl==",
-        "Successfully installed", "but you have", "Config {",
-    }  # fmt: skip
-    for package in packages:
-        for spelling in {package, package.replace("-", "_")}:
-            words |= {f"{spelling}==", f"\n{spelling} "}
-    return tuple(word.encode() for word in sorted(words))
+def telling_lines(packages: Iterable[str]) -> re.Pattern[bytes]:
+    """Return a pattern of the lines in which `VersionBook.read` may find something."""
+    spellings = sorted({spelling for package in packages for spelling in (package, package.replace("-", "_"))})
+    names = "|".join(re.escape(spelling) for spelling in spellings)
+    words = r"LLM engine \(v|[Vv]ersion|_version|nccl==|Successfully installed|but you have|Config \{$|\bPython 3\."
+    return re.compile(rf"{words}|(?:{names})(?:\[[\w,-]+\])?==|^(?:\S+ )?(?:{names})\s+\d".encode())
 
 
 def packages_of(named: Iterable[str]) -> frozenset[str]:
