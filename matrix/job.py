@@ -45,6 +45,24 @@ class Checker(Protocol):
         """Return the answer; raises MatrixError where there is none."""
 
 
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What became of a cell's probes: an observation for each that was chosen, and how many were known already."""
+
+    observations: tuple[Observation, ...] = ()
+    reused: int = 0
+
+
+class Visitor(Protocol):
+    """The probes of the tiers that need an installation; `matrix.probing.visit` has the real ones."""
+
+    def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
+        """Return what the probes say, each stored; raises MatrixError where they cannot be run."""
+
+
 class Progress(Protocol):
     """Who is told how a run gets on. `reports.terminal` draws bars or prints lines; `Silent` does nothing."""
 
@@ -53,6 +71,9 @@ class Progress(Protocol):
 
     def done(self, tier: Tier, cell: str, outcome: Outcome, *, reused: bool) -> None:
         """Hear that a cell has its outcome; `reused` when the store had it already."""
+
+    def note(self, text: str) -> None:
+        """Hear what is being done for the cell at hand, where that takes long."""
 
     def end(self, tier: Tier) -> None:
         """Hear that the tier is over, finished or interrupted."""
@@ -65,6 +86,9 @@ class Silent:
         """Do nothing."""
 
     def done(self, tier: Tier, cell: str, outcome: Outcome, *, reused: bool) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
         """Do nothing."""
 
     def end(self, tier: Tier) -> None:
@@ -95,6 +119,8 @@ class Job:
         tools: versions of the tools that took part, for the result.
         plan: what is known of why a cell is planned, by the cell's name, for the reports.
         expected: cells that are known to be bad, and how (JUnit; strict both ways).
+        deep: names of the cells that are installed and probed, at those of `tiers` that need it.
+        visitor: makes what does that; called once, where a cell goes deep.
         unkept: why nothing can be kept; where there is a reason, only what is stored is answered.
     """
 
@@ -111,6 +137,8 @@ class Job:
     tools: Mapping[str, str] = field(default_factory=dict)
     plan: Mapping[str, Planned] = field(default_factory=dict)
     expected: Mapping[str, Status] = field(default_factory=dict)
+    deep: frozenset[str] = frozenset()
+    visitor: Callable[[], Visitor] | None = None
     unkept: MatrixError | None = None
     clock: Callable[[], datetime] = now
 

@@ -1,4 +1,4 @@
-"""The main job: resolve, surface, conclude; each step takes the last one's ledger and returns the next.
+"""The main job: resolve, surface, deep, conclude; each step takes the last one's ledger and returns the next.
 
 Every step looks into the store first, so a run that was stopped goes on where it was, and a run with nothing new asks
 nothing. A cell for which a probe raises is `untested` with the reason, and the run goes on.
@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from matrix.asking import FATAL, Asking, Refusal, untested
 from matrix.cell import Axis, Cell
+from matrix.deep import deep_tiers, visit_all
 from matrix.errors import CorruptFileError, IndexUnreachableError, MatrixError, NothingRanError, ToolError
 from matrix.job import Job, RunResult, Tally, Versions, tools_of
 from matrix.observe import Observation
@@ -27,9 +28,13 @@ INTERRUPTED = "interrupted before it was asked"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What the steps have so far: answers and refusals by tier and cell, tallies, and at last the verdicts."""
+    """What the steps have so far: answers and refusals by tier and cell, tallies, and at last the verdicts.
+
+    `probes` are the observations of the tiers that need an installation, of which a cell has many, by cell.
+    """
 
     answers: Mapping[Tier, Mapping[str, Observation]] = field(default_factory=dict)
+    probes: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
     refusals: Mapping[Tier, Mapping[str, Refusal]] = field(default_factory=dict)
     tallies: tuple[Tally, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -80,15 +85,19 @@ def run(job: Job) -> RunResult:
 def recall(job: Job) -> RunResult:
     """Return the verdicts that follow from what is stored, the latest answer of each probe; asks nothing."""
     verdicts, found = [], dict.fromkeys(sorted(job.tiers, key=lambda tier: tier.depth), 0)
+    deep = set(job.deep)
     for cell in job.cells:
         seen = [item for item in job.store.for_cell(cell.name) if item.question.tier in found]
-        seen = _of_the_lock(cell, seen, from_lock=job.from_lock)
+        seen = _probed(_of_the_lock(cell, seen, from_lock=job.from_lock))
         for tier in {item.question.tier for item in seen if item.outcome is not Outcome.UNTESTED}:
             found[tier] += 1
+        deep |= {cell.name for item in seen if item.question.tier.is_deep}
         verdicts.append(judge(cell, seen))
+    planned = {tier: len(deep) if tier.is_deep else len(verdicts) for tier in found}
     tallies = tuple(
-        Tally(tier=tier, planned=len(verdicts), reused=count, untested=len(verdicts) - count)
+        Tally(tier=tier, planned=planned[tier], reused=count, untested=planned[tier] - count)
         for tier, count in found.items()
+        if count or not tier.is_deep
     )
     notes = ("Rebuilt from stored observations; nothing was asked.", *_notes(job.store))
     return RunResult(
@@ -123,7 +132,8 @@ def _lacks(job: Job, verdict: Verdict) -> bool:
     resolved = verdict.observation(Tier.RESOLVE)
     versions = versions_of(verdict.cell, resolved if job.from_lock else None)
     checkable = Axis.VERL in versions and len(versions) > 1
-    return bool(job.tiers - answered - (set() if checkable else {Tier.SURFACE}))
+    wanted = {tier for tier in job.tiers if not tier.is_deep or verdict.cell.name in job.deep}
+    return bool(wanted - answered - (set() if checkable else {Tier.SURFACE}))
 
 
 def _of_the_lock(cell: Cell, seen: Sequence[Observation], *, from_lock: bool) -> list[Observation]:
@@ -140,9 +150,16 @@ def _of_the_lock(cell: Cell, seen: Sequence[Observation], *, from_lock: bool) ->
     return [item for item in seen if item.question.tier is not Tier.SURFACE or item.detail.get("versions") == wanted]
 
 
+def _probed(seen: Sequence[Observation]) -> list[Observation]:
+    """Return the observations without those of probes that ran in another set than the cell's lock is now."""
+    resolved = next((item for item in reversed(seen) if item.question.tier is Tier.RESOLVE), None)
+    lock = resolved.detail.get("lock") if resolved is not None else None
+    return [item for item in seen if not item.question.tier.is_deep or lock in (None, item.question.reads.get("lock"))]
+
+
 def begin(job: Job, ledger: Ledger) -> Ledger:
     """Refuse a job that would try nothing."""
-    if not job.cells or not job.tiers & {Tier.RESOLVE, Tier.SURFACE}:
+    if not job.cells or not (job.tiers & {Tier.RESOLVE, Tier.SURFACE} or deep_tiers(job)):
         nothing = "No cell is selected" if not job.cells else "No tier that can run is selected"
         raise NothingRanError(f"{nothing}, so nothing ran.", then="`--list` shows the cells there are.")
     return ledger
@@ -223,9 +240,24 @@ def _too_little(versions: Versions) -> str:
     return "only verl is pinned and nothing else was resolved, so there is nothing to check it against"
 
 
+def deep(job: Job, ledger: Ledger) -> Ledger:
+    """Add what the probes say of the cells that go deep, each in an environment made from its lock."""
+    tiers = deep_tiers(job)
+    if not tiers or ledger.interrupted:
+        return ledger
+    visits = visit_all(job, ledger.answers.get(Tier.RESOLVE, {}))
+    return replace(
+        ledger,
+        probes=visits.observations,
+        refusals={**ledger.refusals, **dict.fromkeys(tiers, visits.refusals)},
+        tallies=(*ledger.tallies, *visits.tallies),
+        interrupted=ledger.interrupted or visits.interrupted,
+    )
+
+
 def conclude(job: Job, ledger: Ledger) -> Ledger:
     """Add the verdicts; raises the one error that kept every cell from an answer, if that is what happened."""
-    answered = any(ledger.answers.get(tier) for tier in job.tiers)
+    answered = bool(ledger.probes) or any(ledger.answers.get(tier) for tier in job.tiers)
     refusals = [refusal for tier in job.tiers for refusal in ledger.refusals.get(tier, {}).values()]
     own = {refusal.error for refusal in refusals} - {NothingRanError}
     if not answered and not ledger.interrupted and len(own) == 1:
@@ -233,7 +265,7 @@ def conclude(job: Job, ledger: Ledger) -> Ledger:
     return replace(ledger, verdicts=tuple(judge(cell, _evidence(job, ledger, cell)) for cell in job.cells))
 
 
-STEPS: tuple[Step, ...] = (begin, resolve, surface, conclude)
+STEPS: tuple[Step, ...] = (begin, resolve, surface, deep, conclude)
 
 
 def versions_of(cell: Cell, resolved: Observation | None) -> dict[Axis, Version]:
@@ -255,7 +287,10 @@ def versions_of(cell: Cell, resolved: Observation | None) -> dict[Axis, Version]
 
 
 def _evidence(job: Job, ledger: Ledger, cell: Cell) -> Iterator[Observation]:
-    """Yield the cell's observations, one a tier; where there is none, one that says why."""
+    """Yield the cell's observations, one a static tier and those of its probes; where there is none, one that says why.
+
+    A tier that a cell was not to be tried at yields nothing.
+    """
     for tier in sorted(job.tiers & {Tier.RESOLVE, Tier.SURFACE}, key=lambda tier: tier.depth):
         found = ledger.answers.get(tier, {}).get(cell.name)
         if found is not None:
@@ -263,6 +298,21 @@ def _evidence(job: Job, ledger: Ledger, cell: Cell) -> Iterator[Observation]:
             continue
         refusal = ledger.refusals.get(tier, {}).get(cell.name)
         yield untested(cell, tier, refusal.line if refusal else INTERRUPTED, job)
+    if cell.name not in job.deep:
+        return
+    probes = ledger.probes.get(cell.name, ())
+    yield from probes
+    for tier in deep_tiers(job):
+        if not any(item.question.tier is tier for item in probes):
+            refusal = ledger.refusals.get(tier, {}).get(cell.name)
+            yield untested(cell, tier, _why_not(refusal, probes), job)
+
+
+def _why_not(refusal: Refusal | None, probes: Sequence[Observation]) -> str:
+    """Return why a cell that was to go deep has no probe at a tier."""
+    if refusal is not None:
+        return refusal.line
+    return "no probe of this tier was chosen" if probes else INTERRUPTED
 
 
 _FAULTLESS = (IndexUnreachableError, ToolError, CorruptFileError)

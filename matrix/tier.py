@@ -16,6 +16,11 @@ class Tier(StrEnum):
     BENCH = "bench"
 
     @property
+    def is_deep(self) -> bool:
+        """Return whether a cell must be installed to be tried at this tier."""
+        return self not in (Tier.RESOLVE, Tier.SURFACE)
+
+    @property
     def depth(self) -> int:
         """Return 0 for `resolve` up to 5 for `bench`."""
         return list(Tier).index(self)

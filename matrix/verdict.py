@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -56,6 +57,11 @@ class Verdict:
         """Return the observation of that tier which decides (the worst of its probes), None where it was not tried."""
         found = [item for item in self.evidence if item.question.tier is tier]
         return max(found, key=lambda item: _rank(item.outcome), default=None)
+
+    @property
+    def disagreements(self) -> tuple[Observation, ...]:
+        """Return the observations of probes that contradict the record of the failure that they reproduce."""
+        return tuple(item for item in self.evidence if item.detail.get("disagreement"))
 
     @property
     def unlooked(self) -> tuple[Axis, ...]:
@@ -246,7 +252,8 @@ def _counts(item: Mapping[str, object]) -> bool:
 
 def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[str, ...]:
     """Return one line a tier, the worst outcome first; untested tiers next, the deviation last."""
-    lines, untried = [], []
+    lines = [_contradiction(item.observation) for item in weighed if item.observation.detail.get("disagreement")]
+    untried = []
     for item in sorted(weighed, key=lambda item: -_rank(item.outcome)):
         if item.observation.outcome is Outcome.UNTESTED:
             untried.append(item)
@@ -256,13 +263,29 @@ def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[
     resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
     tried_below = any(item.outcome is not Outcome.UNTESTED for item in weighed if item.tier is not Tier.RESOLVE)
     if (resolvable is Outcome.OK or waived) and not tried_below:
-        why = "; ".join(item.observation.reason for item in untried) or "no deeper tier was asked"
+        why = "; ".join(dict.fromkeys(item.observation.reason for item in untried)) or "no deeper tier was asked"
         lead = "it resolves" if resolvable is Outcome.OK else "it may be installed so"
         lines.insert(0, f"{lead}; whether the code fits was not tried ({why})")
     else:
-        lines += [f"{item.tier} untested: {item.observation.reason}" for item in untried]
+        lines += _untried(untried, weighed)
     words = deviation_words(cell)
     return tuple(lines) + ((f"deviation: {words}",) if words else ())
+
+
+def _contradiction(observation: Observation) -> str:
+    """Return the line that says which record is wrong, and how it would be right."""
+    detail, tier = observation.detail, observation.question.tier
+    proposal = f"; {detail['proposal']}" if detail.get("proposal") else ""
+    return f"{tier}: record wrong: {detail.get('failure')}: {detail['disagreement']}{proposal}"
+
+
+def _untried(untried: Sequence[_Weighed], weighed: Sequence[_Weighed]) -> Iterator[str]:
+    """Yield a line for each tier and reason; where a tier has several probes, with how many of them it is."""
+    planned = Counter(item.tier for item in weighed)
+    counts = Counter((item.tier, item.observation.reason) for item in untried)
+    for (tier, reason), count in counts.items():
+        many = f" {count} of {planned[tier]} probes" if planned[tier] > 1 else ""
+        yield f"{tier} untested{many and ','}{many}: {reason}"
 
 
 def _evidence_json(observation: Observation) -> dict[str, object]:

@@ -290,6 +290,10 @@ class Lines:
         mark = OUTCOMES[outcome].mark
         self._write(f"{tier} {self._count:>{width}}/{self._total}  {mark} {outcome:<11} {cell}{stored}\n")
 
+    def note(self, text: str) -> None:
+        """Say it: an installation or a probe takes long enough for everybody to want to know."""
+        self._write(f"  {one_line(text)}\n")
+
     def end(self, tier: Tier) -> None:
         """Say how far it came."""
         if self._timer is not None:
@@ -332,6 +336,13 @@ class Bars:
         self._reused += reused
         if self._drawn is not None and self._task is not None:
             self._drawn.update(self._task, advance=1, cell=f"{OUTCOMES[outcome].mark} {cell}")
+
+    def note(self, text: str) -> None:
+        """Say it above the bar."""
+        from rich.text import Text
+
+        if self._drawn is not None:
+            self._drawn.console.print(Text(one_line(text), style="dim"))
 
     def end(self, tier: Tier) -> None:
         """Leave the bar as it stands."""

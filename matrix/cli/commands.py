@@ -36,14 +36,15 @@ def run(args: argparse.Namespace, front: Front) -> int:
     if args.list:
         _say(_json(plan.data) if args.json else front.plan_table(plan))
         return 0
-    fail_on = _statuses(args.fail_on)
+    fail_on, strict = _statuses(args.fail_on)
     out = _out(args)
     result = run_job(wiring.open_job(args, plan.planned, front.progress()))
     files = front.write_report(result, out)
     _say(_json(front.run_json(result)) if args.json else front.run_table(result))
     _tell_files(files)
     _refuse_unfinished(result)
-    return 1 if any(verdict.status in fail_on for verdict in result.verdicts) else 0
+    disagrees = strict and any(verdict.disagreements for verdict in result.verdicts)
+    return 1 if disagrees or any(verdict.status in fail_on for verdict in result.verdicts) else 0
 
 
 def report(args: argparse.Namespace, front: Front) -> int:
@@ -218,10 +219,29 @@ def update(args: argparse.Namespace, front: Front) -> int:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    from matrix.plan import SHIPPED, load_cells, plan
+    from matrix.plan import SHIPPED, Plan, load_cells, plan
 
+    if getattr(args, "here", None) is not None:
+        return Plan(planned=(_standing(args),))
     paths = (Path(args.cells_file),) if args.cells_file else SHIPPED
     return plan(load_cells(paths), selectors=args.cells, platform=wiring.platform(args), as_of=wiring.as_of(args))
+
+
+def _standing(args: argparse.Namespace) -> Planned:
+    """Return the environment of `--here` as a planned cell; raises UsageError, NothingRanError, ToolError."""
+    from matrix.cell import parse_name
+    from matrix.provision import here
+
+    if args.cells or args.cells_file:
+        raise UsageError("--here is about one environment, so --cells and --cells-file do not go with it.")
+    found = here(Path(args.here) if args.here else None)
+    if not found.cell:
+        raise NothingRanError(
+            f"{found.python} has none of the stack installed, so there is no cell to try.",
+            then="Start it from the environment that you mean, or name its interpreter: --here PYTHON.",
+        )
+    cell = replace(parse_name(found.cell), reason="The environment that one stands in.")
+    return Planned(cell=cell, groups=("here",))
 
 
 def _out(args: argparse.Namespace) -> Path:
@@ -235,12 +255,16 @@ def _out(args: argparse.Namespace) -> Path:
     return out
 
 
-def _statuses(text: str) -> frozenset[Status]:
+def _statuses(text: str) -> tuple[frozenset[Status], bool]:
+    """Return the statuses that are named, and whether a record that is wrong counts too."""
     words = {word.strip() for word in text.split(",")} - {""}
-    unknown = words - {status.value for status in Status}
+    unknown = words - {status.value for status in Status} - {_DISAGREEMENT}
     if unknown:
         raise UsageError(f"There is no status `{min(unknown)}`.", then=f"Statuses: {', '.join(Status)}.")
-    return frozenset(Status(word) for word in words)
+    return frozenset(Status(word) for word in words - {_DISAGREEMENT}), _DISAGREEMENT in words
+
+
+_DISAGREEMENT = "disagreement"
 
 
 def _ask_one(job: Job, cell: Cell, tier: Tier) -> Observation:

@@ -133,11 +133,25 @@ def _tiers(parser: Parser) -> None:
     parser.add_argument("--tiers", default="resolve,surface", metavar="LIST", help="how deep (default: %(default)s)")
 
 
+def _probes(parser: Parser) -> None:
+    """Add the options of the tiers that need an installation."""
+    group = parser.add_argument_group("installed tiers (import, behave, gpu)")
+    group.add_argument("-k", "--probes", action="append", default=[], metavar="PATTERN", help=_PROBES)
+    group.add_argument("--keep", action="store_true", help="keep the environments that are made")
+    group.add_argument("--memory", type=_positive, metavar="GIB", help=_MEMORY)
+    parser.set_defaults(here=None)
+
+
+_PROBES = "only probes whose id matches this glob or holds this text, or of this failure; may be repeated"
+_MEMORY = "end a probe that takes more than this (default: 16, or 80 %% of the memory there is)"
+_HERE = "try the environment of this interpreter (default: the one this runs in); nothing is resolved or installed"
+
+
 def _add_run(commands: _Commands) -> None:
     parser = _command(commands, "run", "give every cell its verdict and write the report", _RUN)
     parser.add_argument("--cells", action="append", default=[], metavar="PATTERN", help=_CELLS)
     parser.add_argument("--cells-file", metavar="FILE", help="cells from this file instead of the ones shipped")
-    _tiers(parser)
+    parser.add_argument("--tiers", metavar="LIST", help=_RUN_TIERS)
     parser.add_argument("--list", action="store_true", help="print the plan and run nothing")
     parser.add_argument("--fail-on", default="", metavar="LIST", help=_FAIL_ON)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -145,11 +159,14 @@ def _add_run(commands: _Commands) -> None:
         "--out", default="reports/out", metavar="DIR", help="where the report goes (default: %(default)s)"
     )
     _target(parser)
+    _probes(parser)
+    parser.add_argument("--here", nargs="?", const="", metavar="PYTHON", help=_HERE)
 
 
 _RUN = """ This is what `nox -s matrix` runs.
 The exit code says whether the run came through, not what it found; --fail-on changes that."""
-_FAIL_ON = "exit 1 if a cell has one of these statuses, e.g. broken,conflict"
+_FAIL_ON = "exit 1 if a cell has one of these statuses, e.g. broken,conflict; `disagreement`: if a record is wrong"
+_RUN_TIERS = "how deep (default: resolve,surface, and import,behave for the cells of group embedded)"
 _CELLS = "cells by name: globs, braces, group:NAME, !PATTERN to leave out; may be repeated"
 
 
@@ -163,6 +180,7 @@ def _add_check(commands: _Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     _target(parser)
     _deviation(parser)
+    _probes(parser)
 
 
 def _add_surface(commands: _Commands) -> None:

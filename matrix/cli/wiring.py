@@ -7,23 +7,31 @@ import functools
 import importlib.metadata
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from matrix.cell import Platform
-from matrix.errors import UsageError
+from matrix.errors import ToolError, UsageError
 from matrix.home import Home
 from matrix.index.fetch import Fetcher, Limits
 from matrix.index.simple import SimpleIndex
-from matrix.job import Checker, Job, Progress
+from matrix.job import Checker, Job, Progress, Visitor
 from matrix.plan import Planned
 from matrix.resolve import Resolver
 from matrix.spec import parse_moment, parse_platform
 from matrix.store import Store
 from matrix.tier import Tier
 
-BUILT = (Tier.RESOLVE, Tier.SURFACE)
+if TYPE_CHECKING:
+    from matrix.provision import Environment
+
+BUILT = (Tier.RESOLVE, Tier.SURFACE, Tier.IMPORT, Tier.BEHAVE, Tier.GPU)
 """The tiers that this release can try."""
+STATIC = frozenset({Tier.RESOLVE, Tier.SURFACE})
+EMBEDDED = "embedded"
+"""The group of the cells that a run installs and probes by default."""
 
 
 def open_index(args: argparse.Namespace, home: Home) -> SimpleIndex:
@@ -62,18 +70,37 @@ def platform(args: argparse.Namespace) -> Platform | None:
 
 
 def tiers(args: argparse.Namespace) -> frozenset[Tier]:
-    """Return the tiers of `--tiers`; raises UsageError for one that does not exist or cannot be tried yet."""
+    """Return the tiers of `--tiers`; what needs an installation needs a lock, so `resolve` comes with it.
+
+    Raises:
+        UsageError: there is no such tier, or this release or this command cannot try it.
+    """
+    here = getattr(args, "here", None) is not None
+    if args.tiers is None:
+        return frozenset({Tier.SURFACE, Tier.IMPORT, Tier.BEHAVE} if here else {*STATIC, Tier.IMPORT, Tier.BEHAVE})
     found = set()
+    can = BUILT if hasattr(args, "probes") else tuple(sorted(STATIC, key=lambda tier: tier.depth))
     for word in filter(None, (word.strip() for word in args.tiers.split(","))):
         if word not in {tier.value for tier in Tier}:
-            raise UsageError(f"There is no tier `{word}`.", then=f"Tiers: {', '.join(BUILT)}.")
+            raise UsageError(f"There is no tier `{word}`.", then=f"Tiers: {', '.join(can)}.")
         tier = Tier(word)
-        if tier not in BUILT:
-            raise UsageError(f"The tier `{word}` cannot be tried by this release.", then=f"Tiers: {', '.join(BUILT)}.")
+        if tier not in can:
+            who = "this release" if tier not in BUILT else f"`{args.command}`"
+            raise UsageError(f"The tier `{word}` cannot be tried by {who}.", then=f"Tiers: {', '.join(can)}.")
         found.add(tier)
     if not found:
-        raise UsageError("--tiers names no tier.", then=f"Tiers: {', '.join(BUILT)}.")
-    return frozenset(found)
+        raise UsageError("--tiers names no tier.", then=f"Tiers: {', '.join(can)}.")
+    if here:
+        return frozenset(found - {Tier.RESOLVE})
+    return frozenset(found | {Tier.RESOLVE} if any(tier.is_deep for tier in found) else found)
+
+
+def deep(args: argparse.Namespace, planned: Sequence[Planned], wanted: frozenset[Tier]) -> frozenset[str]:
+    """Return the cells that are installed and probed: all where such a tier was asked for, else the embedded ones."""
+    if not hasattr(args, "probes") or not any(tier.is_deep for tier in wanted):
+        return frozenset()
+    asked = args.tiers is not None or args.here is not None
+    return frozenset(item.cell.name for item in planned if asked or EMBEDDED in item.groups)
 
 
 def workers(args: argparse.Namespace) -> int:
@@ -98,21 +125,76 @@ def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Pro
     unkept = _unkept(home) if keeps else None
     index = open_index(args, home)
     count = workers(args)
+    wanted = tiers(args) if hasattr(args, "tiers") else frozenset(BUILT)
+    store = Store(home.store)
     resolver = Resolver(index=index, cache_dir=home.cache, max_age=timedelta(hours=args.max_age), workers=count)
     return Job(
         cells=tuple(item.cell for item in planned),
         resolver=resolver,
         checker=functools.partial(open_checker, home.cache, args.index_url, args.offline, as_of(args)),
-        store=Store(home.store),
+        store=store,
         progress=progress,
-        tiers=tiers(args) if hasattr(args, "tiers") else frozenset(BUILT),
+        tiers=wanted,
         again=args.again,
         max_age=timedelta(hours=args.max_age),
         workers=count,
         tools=_tools(),
         plan={item.cell.name: item for item in planned},
+        deep=deep(args, planned, wanted),
+        visitor=functools.partial(open_visitor, args, home, store, resolver, progress),
         unkept=unkept,
     )
+
+
+def open_visitor(args: argparse.Namespace, home: Home, store: Store, resolver: Resolver, progress: Progress) -> Visitor:
+    """Return what installs and probes cells; with `--here` what probes the environment there is.
+
+    Raises:
+        ToolError: there is no uv to install with, or no probes.
+        DataError: a record of a known failure is malformed.
+    """
+    from matrix.probing import visit
+    from matrix.probing.cellfile import by_id
+    from matrix.probing.prober import Prober
+    from matrix.probing.session import GIB, Limits
+    from matrix.provision import Provisioner, add_probe_needs, here
+    from matrix.provision.inventory import take_inventory
+    from matrix.records import load_failures
+    from matrix.resolve.process import surroundings
+
+    limits = Limits.usual()
+    make = functools.partial(
+        Prober,
+        store=store,
+        cache=home.cache,
+        failures=by_id(load_failures()),
+        tiers=frozenset(tier for tier in tiers(args) if tier.is_deep),
+        patterns=tuple(args.probes),
+        again=args.again,
+        limits=replace(limits, memory=args.memory * GIB) if args.memory else limits,
+    )
+    if args.here is not None:
+        where = surroundings()
+        prober = make(equip=_has_pytest, frozen=lambda python: take_inventory(python, where).packages)
+        return visit.Stay(prober=prober, environment=here(Path(args.here) if args.here else None))
+    provisioner = Provisioner(
+        home=home, index_url=args.index_url, offline=args.offline, keep=args.keep, say=progress.note
+    )
+    installer = provisioner.installer
+    prober = make(
+        equip=lambda environment: add_probe_needs(environment, installer),
+        frozen=lambda python: take_inventory(python, installer.environment, children=installer.children).packages,
+    )
+    return visit.Visitor(prober=prober, provisioner=provisioner, lock=resolver.lock)
+
+
+def _has_pytest(environment: Environment) -> None:
+    """Raise ToolError where pytest is missing in an environment in which nothing is installed by this tool."""
+    if "pytest" not in environment.installed:
+        raise ToolError(
+            f"pytest is not installed for {environment.python}, and --here installs nothing.",
+            then=f"Run `{environment.python} -m pip install pytest`.",
+        )
 
 
 def _unkept(home: Home) -> UsageError | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from matrix.atomic import replace_file
 from matrix.cell import Cell
 from matrix.failure import Failure
-from matrix.job import now
+from matrix.job import Probed, Tell, now
 from matrix.observe import Observation, Question
 from matrix.probing import processes
 from matrix.probing.cellfile import CellFacts, digest
@@ -33,17 +33,6 @@ TOOL = "compat 1"
 CELL_FILE, TRIALS = "VERL_MATRIX_CELL", "VERL_MATRIX_TRIALS"
 TIERS = (Tier.IMPORT, Tier.BEHAVE, Tier.GPU)
 """The tiers at which probes run."""
-
-
-Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """What became of a cell's probes: an observation for each that was chosen, and how many were known already."""
-
-    observations: tuple[Observation, ...] = ()
-    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,5 +164,8 @@ class Heard:
             self.interrupt_at = None
             raise KeyboardInterrupt
 
+    def note(self, text: str) -> None:
+        self.lines.append(f"note {text}")
+
     def end(self, tier: Tier) -> None:
         self.lines.append(f"end {tier}")

@@ -83,7 +83,7 @@ WORDS = {
     "unknown-command": (2, "chekc verl==0.9.1"),
     "unknown-option": (2, "check verl==0.9.1 --ofline"),
     "unknown-tier": (2, "check verl==0.9.1 --tiers resolv"),
-    "a-tier-that-cannot-be-tried": (2, "check verl==0.9.1 --tiers gpu"),
+    "a-tier-that-cannot-be-tried": (2, "check verl==0.9.1 --tiers bench"),
     "no-tier": (2, "check verl==0.9.1 --tiers ,"),
     "no-workers": (2, "check verl==0.9.1 --workers 0"),
     "no-date": (2, "check verl==0.9.1 --exclude-newer soon"),

@@ -1,0 +1,111 @@
+"""The deep step of a run: cells that are installed and probed, one after the other; what stops one stops no other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from matrix.asking import Refusal
+from matrix.cell import Cell
+from matrix.errors import MatrixError
+from matrix.job import Job, Probed, Tally, Visitor
+from matrix.observe import Observation
+from matrix.tier import Outcome, Tier
+
+
+@dataclass(slots=True, kw_only=True)
+class Visits:
+    """What the deep step found: the observations of each cell, what kept cells from it, a tally a tier."""
+
+    observations: dict[str, tuple[Observation, ...]] = field(default_factory=dict)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    tallies: tuple[Tally, ...] = ()
+    interrupted: bool = False
+
+
+def deep_tiers(job: Job) -> tuple[Tier, ...]:
+    """Return the tiers of the job that need an installation, shallow first; none where no cell goes deep."""
+    if not job.deep or job.visitor is None:
+        return ()
+    return tuple(tier for tier in Tier if tier.is_deep and tier in job.tiers)
+
+
+def visit_all(job: Job, resolved: Mapping[str, Observation]) -> Visits:
+    """Return what the probes say of every cell that goes deep; an error of one cell is its refusal.
+
+    Not even a full disk ends the run: the next cell may need less, and what is static stands whatever comes of this.
+    """
+    visits, tiers = Visits(), deep_tiers(job)
+    cells = [cell for cell in job.cells if cell.name in job.deep]
+    assert job.visitor is not None
+    reused: dict[str, Probed] = {}
+    start = time.monotonic()
+    job.progress.start(tiers[-1], len(cells))
+    try:
+        visitor = _made(job.visitor, visits, cells)
+        for cell in cells if visitor is not None else ():
+            _visit(job, visitor, cell, resolved.get(cell.name), visits, reused)
+    except KeyboardInterrupt:
+        visits.interrupted = True
+    job.progress.end(tiers[-1])
+    seconds = time.monotonic() - start
+    visits.tallies = tuple(_tally(tier, cells, visits, reused, seconds) for tier in tiers)
+    return visits
+
+
+def _made(make: Callable[[], Visitor], visits: Visits, cells: Sequence[Cell]) -> Visitor | None:
+    """Return the visitor; where there can be none (no uv, no probes) that is every cell's refusal."""
+    try:
+        return make()
+    except MatrixError as error:
+        visits.refusals.update({cell.name: Refusal.of(error) for cell in cells})
+        return None
+
+
+def _visit(
+    job: Job,
+    visitor: Visitor | None,
+    cell: Cell,
+    resolved: Observation | None,
+    visits: Visits,
+    reused: dict[str, Probed],
+) -> None:
+    assert visitor is not None
+    tiers = deep_tiers(job)
+    try:
+        probed = visitor.visit(cell, resolved, lambda text: job.progress.note(f"{cell.name}: {text}"))
+    except MatrixError as error:
+        visits.refusals[cell.name] = Refusal.of(error)
+        job.progress.done(tiers[-1], cell.name, Outcome.UNTESTED, reused=False)
+        return
+    visits.observations[cell.name] = probed.observations
+    known = bool(probed.observations) and probed.reused == len(probed.observations)
+    if known:
+        reused[cell.name] = probed
+    worst = max((item.outcome for item in probed.observations), key=_ORDER.index, default=Outcome.UNTESTED)
+    job.progress.done(tiers[-1], cell.name, worst, reused=known)
+
+
+_ORDER = list(Outcome)
+_ORDER.remove(Outcome.UNTESTED)
+_ORDER.insert(0, Outcome.UNTESTED)
+
+
+def _tally(tier: Tier, cells: Sequence[Cell], visits: Visits, reused: Mapping[str, Probed], seconds: float) -> Tally:
+    """Return how many cells have an answer at `tier`; the seconds are those of all deep tiers, which run together."""
+    answered = {
+        name
+        for name, found in visits.observations.items()
+        if any(item.question.tier is tier and item.outcome is not Outcome.UNTESTED for item in found)
+    }
+    known = answered & set(reused)
+    asked = set(visits.observations) | set(visits.refusals)
+    return Tally(
+        tier=tier,
+        planned=len(cells),
+        reused=len(known),
+        new=len(answered - known),
+        untested=len(asked - answered),
+        seconds=seconds,
+    )

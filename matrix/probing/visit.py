@@ -1,0 +1,130 @@
+"""The visit to one cell: its lock is installed, its probes run there, and the environment is let go again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from matrix.cell import Cell
+from matrix.errors import NothingRanError, ProvisionError
+from matrix.job import Probed, Tell
+from matrix.observe import Observation, Question
+from matrix.probing.prober import TOOL, Prober, Subject
+from matrix.provision.environment import Environment
+from matrix.tier import Outcome, Tier
+
+INSTALL = "install"
+"""The probe under whose name it is kept that a cell was installed, or why it cannot be."""
+
+
+class Provisioner(Protocol):
+    """Gives environments to cells; `matrix.provision.Provisioner` is the real one."""
+
+    def provision(self, cell: Cell, lock_text: str) -> Environment:
+        """Return the cell's environment; raises MatrixError."""
+
+    def release(self, environment: Environment) -> None:
+        """Let it go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """Visits cells one after the other; `lock` gives the text of the lock of a resolver's answer."""
+
+    prober: Prober
+    provisioner: Provisioner
+    lock: Callable[[Observation], str]
+
+    def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
+        """Return what the probes say of a cell; where all of it is stored nothing is installed.
+
+        That the cell cannot be installed is an observation too.
+
+        Raises:
+            NothingRanError: there is no lock to install.
+            NoSpaceError: there is less room than it needs.
+            MatrixError: the index, a tool or a file kept it from being tried.
+        """
+        if resolved is None or not resolved.detail.get("lock"):
+            why = "it was not resolved" if resolved is None else resolved.reason or resolved.outcome.value
+            raise NothingRanError("There is no lock to install", why=f"({why}).")
+        digest = str(resolved.detail["lock"])
+        subject = self.prober.subject(cell, digest, _versions(resolved))
+        known = self.prober.recall(subject)
+        if known is not None:
+            return known
+        text = self.lock(resolved)
+        try:
+            environment = self.provisioner.provision(cell, text)
+        except ProvisionError as error:
+            line = " ".join(f"cannot be installed: {error.what} {error.why}".split())
+            return Probed(observations=(self._kept(subject, Outcome.BROKEN, line),))
+        try:
+            # What is really there, which may be more than the lock says: an alias of a build under another name.
+            subject = self.prober.subject(cell, digest, environment.installed)
+            cost = _cost(environment)
+            installed = () if environment.reused else (self._kept(subject, Outcome.OK, "", cost, environment.seconds),)
+            tell(_told(environment))
+            probed = self.prober.run(subject, environment, tell)
+            return replace(probed, observations=(*installed, *probed.observations))
+        finally:
+            self.provisioner.release(environment)
+
+    def _kept(
+        self,
+        subject: Subject,
+        outcome: Outcome,
+        reason: str,
+        detail: Mapping[str, object] | None = None,
+        seconds: float = 0.0,
+    ) -> Observation:
+        reads = {"lock": subject.lock, "machine": self.prober.machine.kind}
+        question = Question(cell=subject.cell.name, probe=INSTALL, tier=Tier.IMPORT, tool=TOOL, reads=reads)
+        observation = Observation(
+            question=question,
+            outcome=outcome,
+            reason=reason,
+            detail=detail or {},
+            machine=self.prober.machine.words,
+            at=self.prober.clock(),
+            seconds=seconds,
+        )
+        self.prober.store.add(observation)
+        return observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """Probes the one environment that is there already: nothing is resolved and nothing installed."""
+
+    prober: Prober
+    environment: Environment
+
+    def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
+        """Return what the probes say of the environment; raises MatrixError where they cannot be run there."""
+        subject = self.prober.subject(cell, "", self.environment.installed)
+        return self.prober.recall(subject) or self.prober.run(subject, self.environment, tell)
+
+
+def _versions(resolved: Observation) -> dict[str, str]:
+    locked = resolved.detail.get("versions")
+    return {str(name): str(version) for name, version in locked.items()} if isinstance(locked, Mapping) else {}
+
+
+def _cost(environment: Environment) -> dict[str, object]:
+    return {
+        "packages": len(environment.installed),
+        "added_bytes": environment.added_bytes,
+        "built": list(environment.built),
+        "notes": list(environment.notes),
+        "python": environment.python_version,
+    }
+
+
+def _told(environment: Environment) -> str:
+    count = f"{len(environment.installed)} packages"
+    if environment.reused:
+        return f"{count} were installed already"
+    gigabytes = environment.added_bytes / 1e9
+    return f"{count} installed in {environment.seconds:.0f} s, {gigabytes:.2f} GB more on disk"
