@@ -51,10 +51,8 @@ def _scorers(args: argparse.Namespace) -> tuple[Scorer, ...]:
         here = scorer_installed()
         return (here,) if here is not None else ()
     axes = load_axes()
-    if args.verl == "all":
-        versions = list(axes[Axis.VERL].releases)
-    else:
-        versions = [parse_version(Axis.VERL, args.verl, axes)]
+    every = args.verl == "all"
+    versions = list(axes[Axis.VERL].releases) if every else [parse_version(Axis.VERL, args.verl, axes)]
     index = wiring.open_index(args, Home.find(args.home))
     return tuple(scorer_of_release(index, version) for version in versions)
 

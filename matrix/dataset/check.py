@@ -147,7 +147,7 @@ def _suffix(path: Path, question: Question) -> list[Remark]:
 def _columns(columns: Mapping[str, str], question: Question) -> list[Remark]:
     found = []
     for name, why in (
-        (question.prompt_key, "verl stops with KeyError"),
+        (question.prompt_key, "verl stops with KeyError, or its filter of long prompts drops every row"),
         (question.source_key, "verl cannot choose a reward"),
         ("reward_model", "verl's own rewards read its ground_truth"),
     ):
@@ -174,7 +174,7 @@ def _no_rows() -> Remark:
     return Remark(
         kind=Kind.NO_ROWS,
         severity=Severity.ERROR,
-        message="has no rows: verl stops with `Train dataloader is empty!` or an index error",
+        message="has no rows: verl stops, in reading it or with `Train dataloader is empty!`",
         then="Look at the step that wrote it: a filter that let nothing through, or a wrong split.",
     )
 

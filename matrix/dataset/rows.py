@@ -20,7 +20,7 @@ MOST_SOURCES = 200
 LONG_FACTOR = 10
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Tally:
     """How many rows a remark is about, and the first: row and what it shows."""
 
@@ -152,10 +152,9 @@ class RowChecks:
     def remarks(self) -> list[Remark]:
         """Return what the rows have to say."""
         found = []
-        for name, tally in self.tallies.items():
-            word, _, version = name.partition(" ")
+        for (word, tally), versions in self._grouped().items():
             kind, severity, what, then = _WORDS[word]
-            message = what.format(example=tally.example, version=version)
+            message = what.format(example=tally.example, version=", ".join(versions))
             if word == "extra-null":
                 bad = [scorer.version for scorer in self.scorers if not scorer.null_extra_info]
                 if not bad:
@@ -165,6 +164,15 @@ class RowChecks:
                 Remark(kind=kind, severity=severity, message=message, rows=tally.rows, first=tally.first, then=then)
             )
         return found + self._long()
+
+    def _grouped(self) -> dict[tuple[str, Tally], list[str]]:
+        """Return what was counted, each with the releases for which it is the same."""
+        grouped: dict[tuple[str, Tally], list[str]] = {}
+        for name, tally in self.tallies.items():
+            word, _, version = name.partition(" ")
+            same = next((key for key in grouped if key[0] == word and key[1] == tally), (word, tally))
+            grouped.setdefault(same, []).append(version)
+        return grouped
 
     def _long(self) -> list[Remark]:
         if len(self.lengths) < 10:
@@ -182,7 +190,7 @@ class RowChecks:
 
 
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
-_CHAT = "verl applies the chat template to a list of {role, content}."
+_CHAT = "verl applies the chat template to a list of {role, content}; its filter of long prompts drops other rows."
 _OWN = "Correct the name, or give your own with custom_reward_function.path."
 _WORDS: Mapping[str, tuple[Kind, Severity, str, str]] = {
     "prompt-empty": (Kind.PROMPT, _ERROR, "the prompt is empty: {example}", _CHAT),
