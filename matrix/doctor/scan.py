@@ -34,7 +34,7 @@ SEEN = 100_000
 """So many kinds of lines are remembered as of no interest; then they are forgotten and looked at again."""
 READ_LINES = 1_000_000
 """So many lines are read one by one; from then on errors that came before are not counted any more."""
-FORGOTTEN = 20_000
+FORGOTTEN = 2_000
 """A traceback whose process has written nothing for so many lines is over."""
 _CONTEXT = 12
 _KEPT_PROCESSES = 64

@@ -13,6 +13,7 @@ _PREFIX = re.compile(
     | (?P<raylet>\((?:raylet|autoscaler|gcs_server|dashboard)(?:,\s*ip=(?P<rip>[\w.:-]+))?[^)]{0,40}\)\s?)
     | (?P<rank>\[(?:rank|default)(?P<nr>\d+)\]:\s?)
     | (?P<cri>\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)\s(?:stdout|stderr)\s[FP]\s)
+    | (?P<syslog>[A-Z][a-z]{2}\s[ \d]\d\s[\d:]{8}\s\S+\s[\w./@-]+(?:\[\d+\])?:\s)
     | (?P<compose>(?P<service>[a-z][\w.-]{0,60})\s{0,40}\|\s(?=\S|\s))
     | (?P<task>(?P<tasknr>\d{1,4}):\s(?=\S|\s))
     """,
@@ -53,8 +54,8 @@ def split(number: int, text: str) -> Line:
     parts: list[str] = []
     logged = ""
     repeats = 0
-    # Most lines begin with a letter of their own; only these can begin a prefix.
-    if text and (text[0] in "([" or text[0].isdigit() or text[:1].islower() or text[0] in "EWICD"):
+    # What is indented, or begins with a sign of its own, has no prefix.
+    if text and (text[0] in "([" or text[0].isalnum()):
         for _ in range(_MAX_PREFIXES):
             found = _PREFIX.match(text)
             if found is not None:

@@ -149,11 +149,12 @@ class Reader:
         self._gap = False
         self._group = False
         self._repeats = 0
+        self._passing = False
 
     @property
     def active(self) -> bool:
         """Return whether a traceback is open, so that the next lines matter."""
-        return self._block is not None or bool(self._chain)
+        return self._block is not None
 
     def feed(self, line: Line) -> tuple[bool, list[Chain]]:
         """Return whether the line was part of a traceback, and the chains that it completed."""
@@ -165,7 +166,7 @@ class Reader:
         self._repeats = max(self._repeats, line.repeats if self.active else 0)
         done: list[Chain] = []
         taken = self._take(line.number, text, done)
-        if not taken and not self.active:
+        if not taken and not self.active and not self._chain:
             self.recent.append(text)
             del self.recent[:-12]
         return taken, done
@@ -188,7 +189,7 @@ class Reader:
             self._block.exception, self._block.message = "Fatal Python error", [stripped[20:]]
             self._block.first_called = False
             return True
-        if stripped in (_CAUSE, _CONTEXT) and self.active:
+        if stripped in (_CAUSE, _CONTEXT) and (self.active or self._chain):
             self._end_block()
             self._next = Link.CAUSE if stripped == _CAUSE else Link.CONTEXT
             self._gap = False
@@ -210,6 +211,7 @@ class Reader:
             self._end_chain(done)
         if not self._chain:
             self._before = tuple(self.recent)
+            self.recent = []
         self._block = _Block(number=number, link=self._next)
         self._block.add(text)
         self._next = Link.FIRST
@@ -225,7 +227,7 @@ class Reader:
             block.add(text)
             return True
         found = _EXCEPTION.match(text)
-        if found is None or _FOREIGN.match(text):
+        if found is None or _FOREIGN.match(text) or not _plausible(found):
             # A line of another thread; the traceback goes on after it.
             return False
         block.add(text)
@@ -270,6 +272,7 @@ class Reader:
                 # The frames of the thread that crashed came first; those of the others say nothing.
                 self._end_block()
                 self._end_chain(done)
+                self._passing = True
                 return True
             block.add(text)
             return True
@@ -287,6 +290,11 @@ class Reader:
                 self._begin(number, text, done)
                 assert self._block is not None
                 return self._frames(self._block, text, stripped)
+        if self._passing:
+            # The other threads of a fault.
+            self._passing = not stripped or _FRAME.match(text) is not None or stripped.startswith("Thread ")
+            if self._passing:
+                return True
         if text.startswith("  ") and _FRAME.match(text):
             # Ray says a repeated line once, later, without what came before it: frames without a header.
             self._begin(number, text, done)
@@ -337,10 +345,15 @@ class Reader:
             done.append(
                 Chain(process=self.process, raised=tuple(self._chain), before=self._before, repeats=self._repeats)
             )
+            self.recent = []
         self._chain = []
         self._next = Link.FIRST
         self._repeats = 0
-        self.recent = []
+
+
+def _plausible(found: re.Match[str]) -> bool:
+    """Return whether a line at the margin ends a traceback: a word alone does where it is written like a class."""
+    return found["message"] is not None or found["name"].rsplit(".", 1)[-1][:1].isupper()
 
 
 def _cut_short(raised: Raised) -> Raised:
