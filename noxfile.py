@@ -6,6 +6,8 @@ session runs, e.g. `nox -s matrix -- --list --json` or `nox -s tests -- -k store
 
 from __future__ import annotations
 
+import sys
+from itertools import takewhile
 from pathlib import Path
 
 import nox
@@ -22,11 +24,50 @@ TESTS = nox.project.dependency_groups(PYPROJECT, "tests")
 LINT = nox.project.dependency_groups(PYPROJECT, "lint")
 
 
+def _named(words: list[str]) -> list[str]:
+    """Return the words before the first option: names of cells."""
+    return list(takewhile(lambda word: not word.startswith("-"), words))
+
+
+def _cells() -> list[str]:
+    """Return the cells that `compat` has a session for: those named after `--`, else all that are planned.
+
+    Read with this project's own code, which needs no more than nox does (packaging, and Python 3.11 for tomllib).
+    """
+    named = _named(sys.argv[sys.argv.index("--") + 1 :]) if "--" in sys.argv else []
+    if named or sys.version_info < (3, 11):
+        return named
+    sys.path.insert(0, str(ROOT))
+    try:
+        from matrix.plan import load_cells
+
+        return [planned.cell.name for planned in load_cells()]
+    finally:
+        sys.path.remove(str(ROOT))
+
+
 @nox.session
 def matrix(session: nox.Session) -> None:
-    """Give every cell its verdict and write reports/out/ (HTML, Markdown, JSON, JUnit). The main job."""
+    """Give every cell its verdict and write reports/out/ (HTML, Markdown, JSON, JUnit). The main job.
+
+    All cells are resolved and their code compared; those of the group `embedded` are installed and probed too, where
+    there is room. `-- --tiers resolve,surface` is the quick way.
+    """
     session.install("-e", ".")
     session.run("python", "-m", "matrix", "run", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("cell", [nox.param(name, id=name) for name in _cells()])
+def compat(session: nox.Session, cell: str) -> None:
+    """Install one cell and run its probes: `nox -s "compat(CELL)"`, or `nox -s compat -- CELL... [--keep] [-k PROBE]`.
+
+    Exits with 1 where a record of a known failure disagrees with what was seen.
+    """
+    options = session.posargs[len(_named(session.posargs)) :]
+    session.install("-e", ".")
+    command = ["run", "--cells", cell, "--tiers", "resolve,surface,import,behave,gpu", "--fail-on", "disagreement"]
+    session.run("python", "-m", "matrix", *command, "--out", f"reports/out/{cell}", *options)
 
 
 @nox.session
@@ -78,7 +119,7 @@ def speed(session: nox.Session) -> None:
 
 @nox.session
 def accuracy(session: nox.Session) -> None:
-    """Measure the surface tier: against recorded real imports, findings judged by hand, and known failures."""
+    """Measure the surface tier: against recorded real imports, the import tier, findings judged by hand, failures."""
     session.install("-e", ".")
-    for script in ("score", "review", "known"):
+    for script in ("score", "agreement", "review", "known"):
         session.run("python", f"tests/accuracy/{script}.py", *session.posargs)

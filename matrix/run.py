@@ -251,7 +251,7 @@ def deep(job: Job, ledger: Ledger) -> Ledger:
         probes=visits.observations,
         refusals={**ledger.refusals, **dict.fromkeys(tiers, visits.refusals)},
         tallies=(*ledger.tallies, *visits.tallies),
-        interrupted=ledger.interrupted or visits.interrupted,
+        interrupted=visits.interrupted,
     )
 
 

@@ -9,7 +9,7 @@ from matrix.cell import Axis
 from matrix.job import RunResult
 from matrix.observe import Observation
 from matrix.plan import Planned
-from matrix.tier import Status, Tier
+from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict
 from reports import headline
 
@@ -52,7 +52,45 @@ def cell_document(
         "expected": known.value if known else None,
         "resolve": _resolve(verdict.observation(Tier.RESOLVE)),
         "surface": _surface(verdict.observation(Tier.SURFACE)),
+        "probes": [probe_document(item) for item in verdict.evidence if item.question.tier.is_deep],
+        "patches": patches(verdict),
+        "disagreements": len(verdict.disagreements),
     }
+
+
+def probe_document(observation: Observation) -> dict[str, object]:
+    """Return one probe of an installed tier: its outcome, and for a known failure what was predicted, seen, advised."""
+    detail = observation.detail
+    return {
+        "tier": observation.question.tier.value,
+        "probe": observation.question.probe,
+        "outcome": observation.outcome.value,
+        "reason": observation.reason,
+        "failure": str(detail.get("failure") or ""),
+        "title": str(detail.get("title") or ""),
+        "predicted": str(detail.get("predicted") or ""),
+        "seen": str(detail.get("seen") or ""),
+        "disagreement": str(detail.get("disagreement") or ""),
+        "proposal": str(detail.get("proposal") or ""),
+        "way_out": [str(step) for step in _sequence(detail.get("way_out"))],
+        "seconds": observation.seconds,
+    }
+
+
+def patches(verdict: Verdict) -> list[str]:
+    """Return what was patched so that the cell's probes run at all, each once; none where nothing was."""
+    found = (str(patch) for item in verdict.evidence for patch in _sequence(item.detail.get("patches")))
+    return list(dict.fromkeys(found))
+
+
+def probe_counts(probes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return by tier how many probes were planned, how many ran, and how many are untested."""
+    counts: dict[str, dict[str, int]] = {}
+    for probe in probes:
+        tier = counts.setdefault(probe["tier"], {"planned": 0, "ran": 0, "untested": 0})
+        tier["planned"] += 1
+        tier["untested" if probe["outcome"] == Outcome.UNTESTED else "ran"] += 1
+    return counts
 
 
 def _resolve(observation: Observation | None) -> dict[str, object] | None:

@@ -1,4 +1,4 @@
-"""JUnit XML: one test case for every cell and tier, for whatever shows test results."""
+"""JUnit XML: one test case for every cell and static tier, and for every probe, for whatever shows test results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def junit(result: RunResult) -> str:
 
     A tier that is broken or in conflict is a failure, unless the cell was expected to be just so; one that was expected
     and did not come is a failure too. A tier without an answer is skipped, with the reason. A degraded tier passes and
-    names its features.
+    names its features. A probe that sees the failure that its record predicts passes; one that contradicts its record
+    is a failure of the type `record wrong`.
     """
     suites = ET.Element("testsuites", name="verl-matrix")
     totals = {"tests": 0, "failures": 0, "skipped": 0}
@@ -29,7 +30,10 @@ def junit(result: RunResult) -> str:
         suite = ET.SubElement(suites, "testsuite", name=tally.tier.value, time=f"{tally.seconds:.3f}", errors="0")
         suite.set("timestamp", f"{result.at:%Y-%m-%dT%H:%M:%S}")
         for verdict in result.verdicts:
-            _case(suite, verdict, tally.tier, result.expected.get(verdict.cell.name))
+            if tally.tier.is_deep:
+                _probes(suite, verdict, tally.tier)
+            else:
+                _case(suite, verdict, tally.tier, result.expected.get(verdict.cell.name))
         counts = {
             "tests": len(suite),
             "failures": len(suite.findall("*/failure")),
@@ -62,6 +66,38 @@ def _case(suite: ET.Element, verdict: Verdict, tier: Tier, expected: Status | No
         ET.SubElement(case, "system-out").text = _text(verdict, observation)
     else:
         ET.SubElement(case, "failure", message=reason, type=outcome.value).text = _text(verdict, observation)
+
+
+def _probes(suite: ET.Element, verdict: Verdict, tier: Tier) -> None:
+    """Add a case for each probe of the cell at a tier; none where the cell was not to be tried so deep."""
+    for item in verdict.evidence:
+        if item.question.tier is not tier:
+            continue
+        where = f"{tier.value}.{verdict.cell.name}"
+        name = item.question.probe.removeprefix("compat/")
+        case = ET.SubElement(suite, "testcase", classname=_clean(where), name=_clean(name), time=f"{item.seconds:.3f}")
+        wrong, text = item.detail.get("disagreement"), _probe_text(item)
+        if item.outcome is Outcome.UNTESTED:
+            ET.SubElement(case, "skipped", message=_clean(item.reason))
+        elif wrong:
+            words = f"{item.detail.get('failure')}: {wrong}"
+            ET.SubElement(case, "failure", message=_clean(words), type="record wrong").text = text
+        elif item.outcome is Outcome.OK or item.detail.get("seen") == "reproduced":
+            ET.SubElement(case, "system-out").text = text
+        else:
+            ET.SubElement(case, "failure", message=_clean(item.reason), type=item.outcome.value).text = text
+
+
+def _probe_text(item: Observation) -> str:
+    detail = item.detail
+    lines = [f"outcome: {item.outcome}", item.reason]
+    lines += [f"proposal: {detail['proposal']}"] if detail.get("proposal") else []
+    way_out = detail.get("way_out")
+    if detail.get("seen") == "reproduced" and isinstance(way_out, list):
+        lines += [f"way out: {step}" for step in way_out]
+    lines += [str(detail["text"])] if detail.get("text") else []
+    lines.append(f"evidence: {item.question.key} ({item.at.isoformat()}, {item.machine})")
+    return _clean("\n".join(line for line in lines if line))
 
 
 def _fails(verdict: Verdict, tier: Tier) -> bool:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from matrix.job import RunResult
-from matrix.tier import Status
+from matrix.tier import Outcome, Status
 from matrix.verdict import Verdict
 from reports import headline
-from reports.legend import STATUSES, one_line
+from reports.document import patches, probe_counts, probe_document
+from reports.legend import OUTCOMES, STATUSES, one_line
 
 LIMIT_BYTES = 900_000
 """A step summary of GitHub's CI may be 1 MiB; what goes beyond is not shown at all, so this stays well below."""
@@ -33,9 +34,44 @@ def summary(result: RunResult, *, report_url: str = "") -> str:
         "",
         *(f"> {escaped(note)}" for note in result.notes),
     ]
-    lines = [*head, *_top_reasons(result), *_tables(result, report_url)]
+    lines = [*head, *_wrong(result), *_top_reasons(result), *_tables(result, report_url), *_probed(result)]
     foot = ["", f"<sub>{escaped(headline.effort(result))}. {escaped(headline.provenance(result))}</sub>"]
     return "\n".join([*_within(lines, LIMIT_BYTES), *foot]) + "\n"
+
+
+def _wrong(result: RunResult) -> Iterator[str]:
+    """Yield what was seen against the records of known failures, first of all: the records are to be mended."""
+    wrong = [(verdict, item) for verdict in result.verdicts for item in verdict.disagreements]
+    if not wrong:
+        return
+    yield from ("", f"## {OUTCOMES[Outcome.BROKEN].mark} record wrong: {len(wrong)}", "")
+    yield from ("| cell | record | what | proposed |", "| --- | --- | --- | --- |")
+    for verdict, item in wrong:
+        words = [str(item.detail.get(name) or "") for name in ("failure", "disagreement", "proposal")]
+        yield f"| `{verdict.cell.name}` | " + " | ".join(escaped(word) for word in words) + " |"
+
+
+def _probed(result: RunResult) -> Iterator[str]:
+    """Yield for each cell that was installed how many probes ran, what was seen, and what was patched."""
+    for verdict in result.verdicts:
+        probes = [probe_document(item) for item in verdict.evidence if item.question.tier.is_deep]
+        if not probes:
+            continue
+        counts = "; ".join(
+            f"{tier} {count['ran']} of {count['planned']} probes ran, {count['untested']} untested"
+            for tier, count in probe_counts(probes).items()
+        )
+        yield from ("", f"### Probed: `{verdict.cell.name}`", "", escaped(counts))
+        patched = patches(verdict)
+        if patched:
+            yield from ("", f"*Patched*: {escaped('; '.join(patched))}")
+        seen = [item for item in verdict.evidence if item.detail.get("seen") == "reproduced"]
+        if seen:
+            yield ""
+        for item in seen:
+            known = probe_document(item)
+            out = "; ".join(map(str, item.detail.get("way_out") or ()))  # type: ignore[call-overload]
+            yield "- " + escaped(f"{known['failure']}: {known['title']}. Way out: {out}")
 
 
 def _tables(result: RunResult, report_url: str) -> Iterator[str]:

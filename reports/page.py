@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.finding import Effect, Kind
 from matrix.job import RunResult
-from matrix.tier import Status
-from reports.document import document
+from matrix.tier import Outcome, Status
+from reports.document import document, probe_counts
 from reports.legend import EFFECTS, OUTCOMES, STATUSES, TIERS
 
 if TYPE_CHECKING:
@@ -98,15 +98,43 @@ def _shown(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cell with what only the page needs: times for people, findings by effect, text to filter by."""
     effects = _parts([_finding(item) for item in (cell["surface"] or {}).get("findings", ())])
     differs = [f"deviation: {cell['deviation']}"] if cell["deviation"] else []
+    if cell["patches"]:
+        differs.append(f"patched: {len(cell['patches'])} {'patch' if len(cell['patches']) == 1 else 'patches'}")
     if cell["as_of"]:
         differs.append(f"as of {when(cell['as_of'])}")
     return {
         **cell,
         "effects": effects,
         "differs": differs,
+        "probing": _probing(cell["probes"]),
         "when": when(cell["at"]) if cell["at"] else "never",
         "evidence": [{**item, "when": when(item["at"])} for item in cell["evidence"]],
         "haystack": _haystack(cell, effects),
+    }
+
+
+def _probing(probes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the probes by what a reader looks for: records that are wrong, what was seen, what failed, the others."""
+    wrong = [item for item in probes if item["disagreement"]]
+    known = [item for item in probes if item["seen"] == "reproduced" and not item["disagreement"]]
+    failed = [
+        item
+        for item in probes
+        if item["outcome"] not in (Outcome.OK, Outcome.UNTESTED) and item not in wrong and item not in known
+    ]
+    return {
+        "counts": probe_counts(probes),
+        "parts": [
+            {"title": title, "rows": rows, "folded": folded}
+            for title, rows, folded in (
+                ("Record wrong", wrong, False),
+                ("Known failures, seen as predicted", known, False),
+                ("Failed", failed, False),
+                ("Untested", [item for item in probes if item["outcome"] == Outcome.UNTESTED], True),
+                ("Passed", [i for i in probes if i["outcome"] == Outcome.OK and not i["disagreement"]], True),
+            )
+            if rows
+        ],
     }
 
 
@@ -164,6 +192,7 @@ def _haystack(cell: Mapping[str, Any], effects: list[dict[str, Any]]) -> str:
         *cell["requirements"],
         *cell["features"],
         *cell["reasons"],
+        *(item["failure"] for item in cell["probes"] if item["failure"]),
         *(item["symbol"] for part in effects if not part["folded"] for item in part["rows"]),
     ]
     return " ".join(" ".join(words).lower().split())[:_HAYSTACK_CHARS]

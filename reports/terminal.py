@@ -15,6 +15,7 @@ from reports import headline
 from reports.document import cell_document
 from reports.findings import finding_lines
 from reports.legend import EFFECTS, OUTCOMES, STATUSES, one_line
+from reports.probes import probe_lines
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -120,7 +121,8 @@ def verdict_text(verdict: Verdict) -> str:
     status = STATUSES[verdict.status]
     detail = cell_document(verdict)
     resolve, surface = detail["resolve"] or {}, detail["surface"] or {}
-    tiers = " and ".join(item.question.tier for item in verdict.evidence if item.outcome is not Outcome.UNTESTED)
+    ran = dict.fromkeys(item.question.tier for item in verdict.evidence if item.outcome is not Outcome.UNTESTED)
+    tiers = " and ".join(ran)
     lines = [f"{verdict.cell.name}: {status.mark} {status.name}", f"  {consequence(verdict)}", ""]
     words = deviation_words(verdict.cell)
     lines += [f"  deviation  {words}"] if words else []
@@ -128,6 +130,7 @@ def verdict_text(verdict: Verdict) -> str:
     lines += _entry("works", verdict.works, _surface_lines(verdict))
     unlooked = ", ".join(verdict.unlooked)
     lines += [f"             not looked at, as no version is known: {unlooked}"] if unlooked else []
+    lines += probe_lines(verdict)
     lines.append(f"  tried      {tiers or 'nothing'}{_on(verdict)}, {_when(verdict)}")
     found = [Finding.from_json(item) for item in surface.get("findings", ())]
     return "\n".join(lines + _finding_lines(verdict, found, surface)) + "\n"

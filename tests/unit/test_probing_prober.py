@@ -144,7 +144,8 @@ def test_nothing_is_left_of_probes_that_misbehave(faults: tuple[dict[str, Observ
 
 def test_what_is_stored_is_not_run_again_and_needs_no_environment(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "probes", test_plain=PLAIN, test_records=RECORDS)
-    first, told = prober(tmp_path, folder, patterns=("test_passes", "yes-seen")), []
+    first = prober(tmp_path, folder, patterns=("test_passes", "yes-seen"))
+    told: list[str] = []
     held = environment()
     subject = first.subject(CELL, held.lock, held.installed)
     assert first.recall(subject) is None
