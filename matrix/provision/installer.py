@@ -64,7 +64,8 @@ class Installer:
             ended = self._sync(recipe, where, _binary(recipe), log=log)
         found = frozenset(_UNCACHED.findall(ended.stderr))
         complete = len(found) + len(_CACHED.findall(ended.stderr)) >= len(recipe.packages)
-        return found if ended.code == 0 and complete else frozenset(recipe.wanted)
+        known = found <= recipe.wanted.keys()
+        return found if ended.code == 0 and complete and known else frozenset(recipe.wanted)
 
     def sync(self, recipe: Recipe, python: Path, builds: BuildTable, held: Sequence[int] = ()) -> None:
         """Install exactly the recipe into the environment of `python`, every file's digest checked.

@@ -129,8 +129,11 @@ def existing(path: Path) -> Path:
 
 
 def gigabytes(count: int) -> str:
-    """Return a number of bytes for people, e.g. `9.8 GB` or `41 MB`."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+    """Return a number of bytes for people, e.g. `9.8 GB`, `41 MB` or `90 kB`."""
+    for size, unit, digits in ((1e9, "GB", 1), (1e6, "MB", 0)):
+        if count >= size:
+            return f"{count / size:.{digits}f} {unit}"
+    return f"{count / 1e3:.0f} kB"
 
 
 def _inodes(folder: Path) -> Iterator[os.stat_result]:

@@ -387,6 +387,24 @@ def test_a_killed_installation_is_done_again_once_its_uv_has_ended(tmp_path: Pat
     assert read_manifest(environment.python.parents[1]) is not None
 
 
+def test_an_interrupt_kills_uv_and_leaves_nothing(tmp_path: Path, made: LocalIndex) -> None:
+    uv = stack.fake_uv(
+        tmp_path / "bin",
+        f"""
+        case "$*" in *dry-run*) ;; *"pip sync"*)
+            echo $$ > {tmp_path}/part; mv {tmp_path}/part {tmp_path}/pid
+            sleep 60 ;;
+        esac
+        """,
+    )
+    child = start(tmp_path, stack.lock(made, ray="1.0"), str(uv))
+    stack.wait_for((tmp_path / "pid").exists)
+    child.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in child.communicate(timeout=30)[1]
+    assert not stack.alive(int((tmp_path / "pid").read_text()))
+    assert names(tmp_path) == []
+
+
 def test_stopping_kills_uv_and_leaves_nothing(tmp_path: Path, made: LocalIndex) -> None:
     uv = stack.fake_uv(
         tmp_path / "bin",

@@ -112,7 +112,8 @@ def test_what_was_there_before_did_not_add_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 MB"), (41_400_000, "41 MB"), (999_999_999, "1000 MB"), (9_800_000_000, "9.8 GB")]
+    ("count", "text"),
+    [(0, "0 kB"), (90_112, "90 kB"), (41_400_000, "41 MB"), (999_999_999, "1000 MB"), (9_800_000_000, "9.8 GB")],
 )
 def test_gigabytes(count: int, text: str) -> None:
     assert gigabytes(count) == text
