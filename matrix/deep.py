@@ -13,6 +13,9 @@ from matrix.job import Job, Probed, Tally, Visitor
 from matrix.observe import Observation
 from matrix.tier import Outcome, Tier
 
+INSTALL = "install"
+"""The probe under whose name it is kept that a cell was installed, or why it cannot be."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Visits:
@@ -29,6 +32,18 @@ def deep_tiers(job: Job) -> tuple[Tier, ...]:
     if not job.deep or job.visitor is None:
         return ()
     return tuple(tier for tier in Tier if tier.is_deep and tier in job.tiers)
+
+
+def that_count(seen: Sequence[Observation]) -> list[Observation]:
+    """Return the observations of a cell without that of its installation, where nothing else ran there.
+
+    That a set could be installed says nothing of whether it works.
+    """
+    ran = any(
+        item.question.tier.is_deep and item.question.probe != INSTALL and item.outcome is not Outcome.UNTESTED
+        for item in seen
+    )
+    return [item for item in seen if ran or item.question.probe != INSTALL or item.outcome is not Outcome.OK]
 
 
 def visit_all(job: Job, resolved: Mapping[str, Observation]) -> Visits:

@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from matrix.asking import FATAL, Asking, Refusal, untested
 from matrix.cell import Axis, Cell
-from matrix.deep import deep_tiers, visit_all
+from matrix.deep import deep_tiers, that_count, visit_all
 from matrix.errors import CorruptFileError, IndexUnreachableError, MatrixError, NothingRanError, ToolError
 from matrix.job import Job, RunResult, Tally, Versions, tools_of
 from matrix.observe import Observation
@@ -88,7 +88,7 @@ def recall(job: Job) -> RunResult:
     deep = set(job.deep)
     for cell in job.cells:
         seen = [item for item in job.store.for_cell(cell.name) if item.question.tier in found]
-        seen = _probed(_of_the_lock(cell, seen, from_lock=job.from_lock))
+        seen = that_count(_probed(_of_the_lock(cell, seen, from_lock=job.from_lock)))
         for tier in {item.question.tier for item in seen if item.outcome is not Outcome.UNTESTED}:
             found[tier] += 1
         deep |= {cell.name for item in seen if item.question.tier.is_deep}
@@ -300,7 +300,7 @@ def _evidence(job: Job, ledger: Ledger, cell: Cell) -> Iterator[Observation]:
         yield untested(cell, tier, refusal.line if refusal else INTERRUPTED, job)
     if cell.name not in job.deep:
         return
-    probes = ledger.probes.get(cell.name, ())
+    probes = that_count(ledger.probes.get(cell.name, ()))
     yield from probes
     for tier in deep_tiers(job):
         if not any(item.question.tier is tier for item in probes):

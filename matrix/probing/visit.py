@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from matrix.cell import Cell
+from matrix.deep import INSTALL
 from matrix.errors import NothingRanError, ProvisionError
 from matrix.job import Probed, Tell
 from matrix.observe import Observation, Question
 from matrix.probing.prober import TOOL, Prober, Subject
 from matrix.provision.environment import Environment
 from matrix.tier import Outcome, Tier
-
-INSTALL = "install"
-"""The probe under whose name it is kept that a cell was installed, or why it cannot be."""
 
 
 class Provisioner(Protocol):
@@ -64,8 +62,9 @@ class Visitor:
             # What is really there, which may be more than the lock says: an alias of a build under another name.
             subject = self.prober.subject(cell, digest, environment.installed)
             cost = _cost(environment)
-            installed = () if environment.reused else (self._kept(subject, Outcome.OK, "", cost, environment.seconds),)
-            tell(_told(environment))
+            told, seconds = _told(environment), environment.seconds
+            installed = () if environment.reused else (self._kept(subject, Outcome.OK, told, cost, seconds),)
+            tell(told)
             probed = self.prober.run(subject, environment, tell)
             return replace(probed, observations=(*installed, *probed.observations))
         finally:

@@ -1,0 +1,43 @@
+"""The agreement of what was foretold with what came: pairs, kinds, the two figures, and nothing to compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matrix.store import Store
+from matrix.tier import Outcome, Tier
+from tests.accuracy.agreement import PROBE, main
+from tests.unit.run_fakes import observation
+
+
+@pytest.mark.parametrize(
+    ("foretold", "real", "counts"),
+    [
+        ("breaks", Outcome.BROKEN, "| all | 1 | 0 | 0 | 0 | 0 |"),
+        ("breaks", Outcome.OK, "| all | 0 | 1 | 0 | 0 | 0 |"),
+        ("ok", Outcome.DEGRADED, "| all | 0 | 0 | 1 | 0 | 0 |"),
+        ("ok", Outcome.OK, "| all | 0 | 0 | 0 | 1 | 0 |"),
+        ("absent", Outcome.BROKEN, "| all | 0 | 0 | 0 | 0 | 1 |"),
+        ("ok", Outcome.UNTESTED, "| all | 0 | 0 | 0 | 0 | 1 |"),
+    ],
+)
+def test_what_a_pair_counts_as(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], foretold: str, real: Outcome, counts: str
+) -> None:
+    Store(tmp_path / "store").add(
+        observation("a", Tier.SURFACE, detail={"entry_points": {"ppo": foretold}}),
+        observation("a", Tier.IMPORT, real, probe=f"{PROBE}ppo]"),
+        observation("b", Tier.IMPORT, real, probe=f"{PROBE}ppo]"),
+    )
+    assert main(["--home", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert counts in said
+    assert "fewer than 60" in said
+    assert ("miss: a ppo" in said) == (counts == "| all | 0 | 0 | 1 | 0 | 0 |")
+
+
+def test_that_nothing_was_installed_yet_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--home", str(tmp_path)]) == 0
+    assert "no cell was installed" in capsys.readouterr().out
