@@ -7,6 +7,7 @@ from pathlib import Path
 from matrix.cell import Cell
 
 INSTALLER = "verl-matrix"
+_TAG = "Tag: py3-none-any\n"
 
 
 def add_aliases(cell: Cell, folder: Path) -> dict[str, str]:
@@ -26,7 +27,9 @@ def add_aliases(cell: Cell, folder: Path) -> dict[str, str]:
         summary = f"Summary: stands for {pin.package} {pin.version}; written by {INSTALLER}\n"
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{summary}")
         (info / "INSTALLER").write_text(f"{INSTALLER}\n")
-        names = ("METADATA", "INSTALLER", "RECORD")
+        # uv and pip take a dist-info without it for a broken one.
+        (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: {INSTALLER}\nRoot-Is-Purelib: true\n{_TAG}")
+        names = ("METADATA", "INSTALLER", "WHEEL", "RECORD")
         (info / "RECORD").write_text("".join(f"{info.name}/{file},,\n" for file in names))
         made[name] = version
     return made

@@ -13,7 +13,8 @@ _UNREACHED = (
 )  # fmt: skip
 # What uv says beside its error: logs, warnings (that pylock is experimental), what it did before.
 _ASIDE = re.compile(r"^(?:\s*(?:\S+\s+)?(?:DEBUG|TRACE|INFO) |warning: |Using Python |Resolved |Prepared |Installed )")
-_NO_WHEEL = ("for the current platform", "has no binary distribution", "has no usable wheels", "no source distribution")
+# Of a package that has wheels in the lock: none of them is for this machine.
+_MISFIT = ("for the current platform", "has no binary distribution", "has no usable wheels")
 _LIES = (
     "does not match package name",
     "does not match given",
@@ -61,8 +62,12 @@ def refusal(what: str, ended: Ended) -> MatrixError:
         return ProvisionError(f"No pytest fits the cell's own packages: {_one_line(text)}", why=why)
     if "Failed to build" in text or "build backend returned" in text:
         return ProvisionError(f"A package of the cell could not be built: {_one_line(text)}", why=why)
-    if any(sign in text for sign in _NO_WHEEL):
-        return ProvisionError(f"The cell's lock does not fit this machine: {_one_line(text)}", why=why)
+    if any(sign in text for sign in _MISFIT):
+        return ToolError(
+            f"The cell's lock does not fit this machine: {_one_line(text)}",
+            why="The lock is for the platform in the cell's name; this machine's glibc is older, perhaps.",
+            then="Install it where that platform is, or choose cells with --platform.",
+        )
     if any(sign in text for sign in (*_LIES, *_DAMAGED)):
         return ProvisionError(f"A file of the cell is not what the lock says: {_one_line(text)}", why=why)
     return ToolError(

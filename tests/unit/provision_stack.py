@@ -79,7 +79,8 @@ def provisioner(tmp: Path, made: LocalIndex, *, keep: bool = True, **more: objec
         "home": Home(store=tmp / "home" / "store", cache=tmp / "home" / "cache"),
         "index_url": made.url,
         "keep": keep,
-        "uv_cache": tmp / "uv",
+        # One for all tests of a run: in a new one uv asks every interpreter about itself again, which takes longest.
+        "uv_cache": tmp.parent / "uv",
         "patience_s": 20.0,
         "timeout_s": 60.0,
         "find_python": lambda _: Path(sys.executable),

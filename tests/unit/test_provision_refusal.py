@@ -31,8 +31,9 @@ TEXTS: dict[str, tuple[str, type[MatrixError], str]] = {
     "build": ("error: Failed to build `x==1`\n cause: The build backend returned an error", ProvisionError, "be built"),
     "wheel": (
         "error: Package `x` can't be installed because it doesn't have a wheel for the current platform\n\nhint: y",
-        ProvisionError, "does not fit this machine: Package `x`",
+        ToolError, "does not fit this machine: Package `x`",
     ),
+    "no build": ("error: `x` is marked as `--no-build` but has no binary distribution", ToolError, "not fit this"),
     "name": ("error: Wheel filename `a.whl` does not match package name `b`", ProvisionError, "not what the"),
     "version": ("error: x\n cause: Wheel version does not match filename (2 != 1)", ProvisionError, "not what the"),
     "zip": ("error: Failed to extract archive: a.whl", ProvisionError, "not what the lock says"),
