@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matrix.health import policy, reward, rollout
@@ -19,6 +19,7 @@ CHECKS = (*policy.CHECKS, *reward.CHECKS, *rollout.CHECKS)
 # NaN is what verl writes where there is nothing to measure: all responses aborted, an empty mask, one sample.
 _MAY_BE_NAN = ("response_length_non_aborted/", "training/rollout_", "critic/values/", "critic/vf_explained_var", "val-")
 _MUST_BE_FINITE = ("loss", "grad_norm", "kl", "entropy", "score", "rewards", "advantages", "returns")
+MOST_ALIKE = 3
 SHORT = 12
 """Fewer steps have no baseline of their own: only fixed limits are judged then."""
 
@@ -76,7 +77,23 @@ def examine(run: Run, vocabulary: int = 0) -> list[Symptom]:
     case = Case(run=run, vocabulary=vocabulary)
     found = [symptom for check in CHECKS for symptom in check(case)]
     found += not_finite(case)
-    return sorted(found, key=lambda symptom: (symptom.severity.rank, symptom.since, symptom.metric))
+    return sorted(_fewer(found), key=lambda symptom: (symptom.severity.rank, symptom.since, symptom.metric))
+
+
+def _fewer(found: Sequence[Symptom]) -> list[Symptom]:
+    """Return the first MOST_ALIKE of those that are alike; the last of these says how many more there were."""
+    alike: dict[tuple[Kind, str], list[Symptom]] = {}
+    for symptom in found:
+        alike.setdefault((symptom.kind, symptom.metric), []).append(symptom)
+    kept: list[Symptom] = []
+    for group in alike.values():
+        *before, last = group[:MOST_ALIKE]
+        more = len(group) - MOST_ALIKE
+        if more > 0:
+            until = group[-1].until
+            last = replace(last, until=until, message=f"{last.message}; {more} more such stretches after it")
+        kept += [*before, last]
+    return kept
 
 
 def not_finite(case: Case) -> Sequence[Symptom]:

@@ -92,7 +92,7 @@ def test_sources_that_no_reward_knows_raise(tmp_path: Path) -> None:
 def test_files_are_read_or_refused(cell: Cell, tmp_path: Path) -> None:
     """A good file gives its rows; what is no parquet is refused with an error that names it; a missing column is told.
 
-    Two silent outcomes are pinned: from 0.7.0 on the filter of long prompts catches every error of a row and counts it
+    Two silent outcomes are pinned: from 0.6.1 on the filter of long prompts catches every error of a row and counts it
     as too long, so a file without prompts, or with text for prompts, becomes a dataset of no rows.
     """
     found = _asked("read", str(tmp_path), timeout=360)
@@ -104,7 +104,7 @@ def test_files_are_read_or_refused(cell: Cell, tmp_path: Path) -> None:
             assert any("arquet" in said for said in found[f"{name} {way}"]), found[f"{name} {way}"]
         assert any("FileNotFoundError" in said for said in found[f"missing {way}"]), found[f"missing {way}"]
     assert any(said.startswith("KeyError: 'prompt'") for said in found["no_prompt whole"]), found["no_prompt whole"]
-    if _release(cell) >= Version("0.7.0"):
+    if _release(cell) >= Version("0.6.1"):
         assert found["no_prompt filtered"] == [0, []]
         assert found["text_prompt filtered"] == [0, []]
     else:

@@ -63,7 +63,8 @@ def test_a_good_file_has_no_remark(tmp_path: Path) -> None:
     (file,) = checked.files
     assert file.remarks == ()
     assert (file.rows, file.row_groups, file.sources) == (3000, 5, {"openai/gsm8k": 3000})
-    assert file.columns["reward_model"] == "struct<style: string, ground_truth: string>"
+    # Before pyarrow 19 a struct made of mappings has its fields in the order of their names.
+    assert sorted(file.columns["reward_model"][7:-1].split(", ")) == ["ground_truth: string", "style: string"]
     assert file.figures == {"characters_least": 17, "characters_median": 20, "characters_most": 20}
     assert checked.fit
     assert json.dumps(checked.to_json())

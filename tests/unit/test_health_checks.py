@@ -126,6 +126,17 @@ def test_an_error_that_is_over_is_a_warning_with_its_end() -> None:
     assert (found.severity, found.since, found.until) == (Severity.WARNING, 21, 31)
 
 
+def test_many_stretches_alike_are_told_as_few() -> None:
+    rows = _constant(400, actor__ppo_kl=0.001)
+    for at, row in enumerate(rows):
+        if at % 40 > 30:
+            row["actor/ppo_kl"] = 0.5
+    found = _found(_of(rows))
+    assert len(found) == 3
+    assert found[-1].message.endswith("; 7 more such stretches after it")
+    assert found[-1].until is None
+
+
 def test_entropy_against_the_vocabulary() -> None:
     rows = _constant(30, actor__entropy=6.0)
     assert _found(_of(rows)) == []

@@ -134,10 +134,11 @@ def _tokenizer() -> Any:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] != "answers":
-        try:
-            importlib.import_module("verl.utils.reward_score")
-        except ImportError as error:
-            print("\n" + json.dumps({"untested": f"verl does not import here: {error}"}))
-            sys.exit(0)
-    print("\n" + json.dumps({"answers": answers, "sources": sources, "read": read}[sys.argv[1]](sys.argv[2])))
+    needed = {"sources": "verl.utils.reward_score", "read": "verl.utils.dataset.rl_dataset"}.get(sys.argv[1])
+    try:
+        if needed:
+            importlib.import_module(needed)
+        answer = {"answers": answers, "sources": sources, "read": read}[sys.argv[1]](sys.argv[2])
+    except ImportError as error:
+        answer = {"untested": f"{needed or 'verl'} does not import here: {error}"}
+    print("\n" + json.dumps(answer))
