@@ -202,7 +202,9 @@ def test_what_comes_of_a_known_failure_that_is_seen(
     record = failure("a", effect=effect, default_path=default_path, feature=feature)
     found = said(PLAIN, SEEN, record, {"thing": Version("2")})
     assert found.outcome is outcome
-    (finding,) = found.detail["findings"]  # type: ignore[misc]
+    findings = found.detail["findings"]
+    assert isinstance(findings, list)
+    (finding,) = findings
     assert (finding["feature"], finding["effect"]) == (feature, effect.value)
 
 
