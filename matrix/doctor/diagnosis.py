@@ -104,8 +104,9 @@ def diagnose(
     merged = _merge(troubles)
     ranked = tuple(sorted(merged, key=_order))
     at = ranked[0].number if ranked else scan.lines
-    told = scan.versions.at(at)
+    told = dict(scan.versions.at(at))
     versions: dict[str, Version | None] = {package: version for package, (version, _) in extra.items()}
+    told = {package: version for package, version in told.items() if not _more_exact(versions.get(package), version)}
     versions |= told
     origins = {package: where for package, (_, where) in extra.items()} | dict.fromkeys(told, "the log")
     return Diagnosis(
@@ -116,6 +117,11 @@ def diagnose(
         origins=origins,
         notes=_notes(scan, ranked),
     )
+
+
+def _more_exact(given: Version | None, told: Version) -> bool:
+    """Return whether a version given says the same as one told, and more: 3.12.1 where a path says 3.12."""
+    return given is not None and len(told.release) == 2 and given.release[:2] == told.release != given.release
 
 
 def _trouble(
@@ -163,14 +169,17 @@ def _matches(
     chain: Chain | None, event: Event, failures: Sequence[Failure], versions: Mapping[str, Version | None]
 ) -> tuple[Match, ...]:
     if chain is None:
-        return find_matches(failures, event.line.text, event.line.text, event.line.text, versions)
+        return find_matches(failures, event.line.text, event.line.text, event.line.text, versions, framed=False)
     heads = "\n".join(f"{raised.exception}: {raised.message}" for raised in chain.raised)
     root = f"{chain.root.exception}: {chain.root.message}"
-    found = find_matches(failures, root, heads, chain.text, versions)
+    framed = any(raised.frames for raised in chain.raised)
+    found = find_matches(failures, root, heads, chain.text, versions, framed=framed)
     if not fitting(found) and chain.before:
         # Native code writes its reason to the log before Python raises.
         before = "\n".join((*chain.before, heads))
-        found += tuple(m for m in find_matches(failures, root, before, before, versions) if distinctive(m.failure))
+        more = find_matches(failures, root, before, before, versions)
+        known = {match.failure.id for match in found}
+        found += tuple(match for match in more if distinctive(match.failure) and match.failure.id not in known)
     return found
 
 

@@ -172,6 +172,14 @@ def _processors(machine: Machine) -> Check:
 
 def check_leftovers(machine: Machine) -> Iterator[Check]:
     """Yield checks of processes, sessions, addresses and ports that an earlier run may have left."""
+    found = list(_leftovers(machine))
+    yield from found
+    if not found:
+        ports = ", ".join(map(str, _PORTS))
+        yield ok(LEFTOVERS, f"no processes or sessions of earlier runs; the default ports ({ports}) are free")
+
+
+def _leftovers(machine: Machine) -> Iterator[Check]:
     running = _processes(machine.proc)
     for name, pids in sorted(running.items()):
         yield Check(
@@ -208,12 +216,6 @@ def check_leftovers(machine: Machine) -> Iterator[Check]:
             why="What starts there by default cannot, or finds a stranger.",
             then="ss -ltnp shows who listens.",
         )
-    elif not running and not sessions:
-        yield ok(LEFTOVERS, f"no processes or sessions of earlier runs; the default ports ({_spelt()}) are free")
-
-
-def _spelt() -> str:
-    return ", ".join(map(str, _PORTS))
 
 
 def _processes(proc: Path) -> dict[str, list[int]]:

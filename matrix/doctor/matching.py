@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from packaging.version import Version
@@ -18,7 +18,7 @@ try:
 except ImportError:  # pragma: no cover
     import sre_parse as _sre  # type: ignore[no-redef,unused-ignore]
 
-DISTINCT_CHARS = 12
+DISTINCT_CHARS = 16
 """A pattern that any text with fewer fixed characters in a row can match tells nothing for certain."""
 
 
@@ -59,17 +59,37 @@ class Match:
 
 
 def find_matches(
-    failures: Iterable[Failure], root: str, heads: str, whole: str, versions: Mapping[str, Version | None]
+    failures: Iterable[Failure],
+    root: str,
+    heads: str,
+    whole: str,
+    versions: Mapping[str, Version | None],
+    *,
+    framed: bool = True,
 ) -> tuple[Match, ...]:
     """Return the records whose fingerprint the error shows, the best first; those that the versions rule out last.
 
     `root` is the exception that the others came of with its message, `heads` all of them with theirs, `whole` the
-    tracebacks too. A fingerprint that much would match must be found in the messages: a path may hold any word.
+    tracebacks too. A fingerprint that much would match must be found in the messages: a path may hold any word. Without
+    frames (`framed` is off) the place of a fingerprint cannot be seen: then it is `likely` at the best.
     """
-    found = [
-        _match(failure, root, versions) for failure in failures if not failure.silent and _shows(failure, heads, whole)
-    ]
+    found = []
+    for failure in failures:
+        if failure.silent:
+            continue
+        if _shows(failure, heads, whole):
+            found.append(_match(failure, root, versions))
+        elif not framed and _shows_unplaced(failure, heads):
+            match = _match(failure, root, versions)
+            sureness = Sureness.LIKELY if match.sureness is Sureness.CONFIRMED else match.sureness
+            found.append(replace(match, sureness=sureness))
     return tuple(sorted(found, key=_order))
+
+
+def _shows_unplaced(failure: Failure, heads: str) -> bool:
+    """Return whether the messages alone show a failure whose place could not be seen."""
+    fingerprint = failure.fingerprint
+    return bool(fingerprint.place) and replace(fingerprint, place="").matches(heads)
 
 
 def _shows(failure: Failure, heads: str, whole: str) -> bool:

@@ -135,14 +135,13 @@ class _Run:
                 continue
             if interest:
                 hits[at] = interest
-        at = 0
+        follow = FORGOTTEN if spent else len(lines)
+        at = self._lines(lines, 0, -1, first, hits, follow)
         for start in hits:
-            if start < at:
-                continue
-            begin = at if self._active else max(at, start - _CONTEXT)
-            at = self._lines(lines, begin, start, first, hits)
-        if self._active:
-            self._lines(lines, at, len(lines) - 1, first, hits)
+            if start >= at:
+                at = self._lines(lines, max(at, start - _CONTEXT), start, first, hits, follow)
+        if spent:
+            self._forget(self._number + 2 * FORGOTTEN)
         self._number = first + len(lines)
         self._step(block, first)
         self.found.lines = self._number - 1
@@ -167,10 +166,10 @@ class _Run:
             self.found.notes = (f"there are so many errors that from line {self._cut_at} on only new ones were read",)
         return self.found
 
-    def _lines(self, lines: list[bytes], at: int, upto: int, first: int, hits: dict[int, int]) -> int:
-        """Read lines from `at` on, at least through the one at `upto`, and on while a traceback is open."""
-        size = len(lines)
-        while at < size and (at <= upto or self._active):
+    def _lines(self, lines: list[bytes], at: int, upto: int, first: int, hits: dict[int, int], follow: int) -> int:
+        """Read lines from `at` through `upto`, and at most `follow` more while a traceback is open; return the next."""
+        last = min(len(lines), upto + 1 + follow)
+        while at < last and (at <= upto or self._active):
             self._number = first + at
             self._read += 1
             interest = hits.get(at, 0)

@@ -48,7 +48,11 @@ def _lines(found: Diagnosis) -> Iterator[str]:
         if len(others) > _OTHERS:
             yield f"  … and {len(others) - _OTHERS} more; --json has all"
     yield ""
-    told = [f"{package} {version} ({found.origins.get(package, '?')})" for package, version in found.versions.items()]
+    told = [
+        f"{package} {version} ({found.origins.get(package, '?')})"
+        for package, version in sorted(found.versions.items())
+        if version is not None
+    ]
     yield f"Versions: {', '.join(told) or 'none are told by the log; give them with --with PACKAGE==VERSION or --env'}"
     for note in found.notes:
         yield f"Note: {note}"

@@ -21,6 +21,8 @@ _PYTEST = re.compile(r"E\s{3,}(?P<rest>\S.*)$")
 _SEPARATOR = re.compile(r"\s*\+(?:-\+)?-+ (?:\d+|\.\.\.) -+\s*$|\s*\+-+\s*$")
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
+_CARRIER = "Error raised in subprocess"
+"""How vLLM begins a message that holds the traceback of its child."""
 _LOOKUPS = frozenset({"KeyError", "IndexError", "StopIteration", "StopAsyncIteration", "Empty", "CancelledError"})
 """Raised by ordinary look-ups; what is raised while one of these is handled says more."""
 
@@ -97,7 +99,7 @@ class Chain:
     @property
     def number(self) -> int:
         """Return the number of its first line in the log."""
-        return self.raised[0].number
+        return min(raised.number for raised in self.raised)
 
     @property
     def text(self) -> str:
@@ -150,6 +152,7 @@ class Reader:
         self._group = False
         self._repeats = 0
         self._passing = False
+        self._carried = 0
 
     @property
     def active(self) -> bool:
@@ -206,7 +209,10 @@ class Reader:
         return self._block is not None and not self._block.exception
 
     def _begin(self, number: int, text: str, done: list[Chain]) -> None:
+        carried = self._block is not None and _CARRIER in "\n".join(self._block.message)
         self._end_block()
+        if carried:
+            self._carried, self._next = len(self._chain), Link.CAUSE
         if self._next is Link.FIRST:
             self._end_chain(done)
         if not self._chain:
@@ -342,11 +348,12 @@ class Reader:
 
     def _end_chain(self, done: list[Chain]) -> None:
         if self._chain:
-            done.append(
-                Chain(process=self.process, raised=tuple(self._chain), before=self._before, repeats=self._repeats)
-            )
+            # What a message carries was raised before it.
+            raised = (*self._chain[self._carried :], *self._chain[: self._carried])
+            done.append(Chain(process=self.process, raised=raised, before=self._before, repeats=self._repeats))
             self.recent = []
         self._chain = []
+        self._carried = 0
         self._next = Link.FIRST
         self._repeats = 0
 

@@ -34,7 +34,7 @@ _INSTALLED = re.compile(r"Successfully installed (?P<rest>.*)")
 _WITH_DASH = re.compile(rf"(?P<name>[A-Za-z][\w.]*(?:-[A-Za-z][\w.]*)*)-(?P<v>{_V})(?=\s|$)")
 _HAVE = re.compile(rf"but you have (?P<name>[\w.-]+) (?P<v>{_V}) which is incompatible")
 _LISTED = re.compile(rf"^(?:\S*\s)?(?P<name>[A-Za-z][\w.-]+)\s+(?P<v>{_V})(?:\s+\S+)?$")
-_DIST_INFO = re.compile(rf"(?P<name>[A-Za-z]\w*)-(?P<v>{_V}?)(?:\.dist-info|-py3(?:\.\d+)?\.egg)")
+_DIST_INFO = re.compile(rf"(?P<name>[A-Za-z]\w*)-(?P<v>{_V}?)(?:\.dist-info|-py3(?:\.\d+)?(?:-\w+)*\.egg)")
 _PATH_PYTHON = re.compile(r"/python(?P<v>3\.\d+)/")
 _SAVED = re.compile(rf"\"transformers_version\": \"(?P<v>{_V})\"")
 _REPR = re.compile(r"\b\w+Config \{$")
@@ -127,7 +127,8 @@ class VersionBook:
 
 def telling_lines(packages: Iterable[str]) -> re.Pattern[bytes]:
     """Return a pattern of the lines in which `VersionBook.read` may find something."""
-    spellings = sorted({spelling for package in packages for spelling in (package, package.replace("-", "_"))})
+    named = {*packages, *_SAME}
+    spellings = sorted(named | {package.replace("-", "_") for package in named})
     names = "|".join(re.escape(spelling) for spelling in spellings)
     words = r"LLM engine \(v|[Vv]ersion|_version|nccl==|Successfully installed|but you have|Config \{$|\bPython 3\."
     return re.compile(rf"{words}|(?:{names})(?:\[[\w,-]+\])?==|^(?:\S+ )?(?:{names})\s+\d".encode())
