@@ -139,6 +139,8 @@ def verdict_text(verdict: Verdict) -> str:
 def consequence(verdict: Verdict) -> str:
     """Return what follows from a verdict for somebody who wants to use the set, as a sentence or two."""
     fits = _FITS[verdict.works]
+    if verdict.works is Outcome.OK and verdict.deepest is not None and verdict.deepest.is_deep:
+        fits = "Installed, and every probe that ran there found what it should; what was not tried is named below."
     if verdict.features and verdict.status is Status.DEGRADED:
         fits = f"Usable where none of these is used: {', '.join(verdict.features)}."
     match verdict.status:

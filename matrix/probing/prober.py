@@ -30,6 +30,7 @@ from matrix.tier import Outcome, Tier
 
 TOOL = "compat 1"
 """The version of the way in which ends of probes become observations; raised when that changes."""
+FIRST = "test_install.py"
 CELL_FILE, TRIALS = "VERL_MATRIX_CELL", "VERL_MATRIX_TRIALS"
 TIERS = (Tier.IMPORT, Tier.BEHAVE, Tier.GPU)
 """The tiers at which probes run."""
@@ -155,9 +156,10 @@ class Prober:
         )
 
     def _chosen(self, planned: Sequence[PlannedProbe]) -> list[PlannedProbe]:
+        """Return the probes to run, shallow tiers first, and first of all whether the packages import at all."""
         return [
             probe
-            for probe in planned
+            for probe in sorted(planned, key=lambda probe: (probe.tier.depth, probe.file != FIRST))
             if probe.tier in self.tiers
             and (not self.patterns or any(matches(pattern, probe) for pattern in self.patterns))
         ]

@@ -269,3 +269,11 @@ def test_quick_limits_are_below_the_usual_ones() -> None:
 )
 def test_a_pattern_chooses_by_glob_by_part_or_by_record(pattern: str, chosen: bool) -> None:
     assert matches(pattern, PlannedProbe(test="test_a.py::test_b", tier=Tier.IMPORT, failure="rec")) is chosen
+
+
+def test_the_installation_check_comes_first_and_shallow_tiers_before_deep_ones(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "probes", test_a=PLAIN, test_install="def test_first():\n    pass\n")
+    held, told = environment(), list[str]()
+    made = prober(tmp_path, folder, patterns=("test_first", "test_a.py::test_passes", "test_behaves"))
+    made.run(made.subject(CELL, held.lock, held.installed), held, told.append)
+    assert [line.split("::")[1].split()[0] for line in told] == ["test_first", "test_passes", "test_behaves"]

@@ -136,3 +136,9 @@ def test_the_terminal_cuts_a_long_list_and_says_so() -> None:
     ]
     text = verdict_text(judge(PAIR, [observation(PAIR.name, Tier.RESOLVE), *many]))
     assert "… and 3 more; the reports have all" in text
+
+
+def test_a_cell_whose_probes_pass_is_not_said_to_be_read_only() -> None:
+    text = verdict_text(judge(PAIR, [observation(PAIR.name, Tier.RESOLVE), PROBES[0]]))
+    assert "Installed, and every probe that ran there found what it should" in text
+    assert "without running it" not in text
