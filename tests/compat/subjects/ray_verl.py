@@ -1,0 +1,77 @@
+"""Does one thing of verl with Ray; argv[1] names it; last line: the numbers as JSON."""
+
+import importlib
+import json
+import os
+import sys
+import threading
+
+
+def logical_cpus() -> dict[str, object]:
+    """Return whether verl's pool for one GPU gets its place where Ray counts two CPUs, within 40 seconds."""
+    import ray
+
+    for name in ("verl.single_controller.ray", "verl.trainer.ppo.ray_trainer"):
+        module = importlib.import_module(name)
+        manager = getattr(module, "ResourcePoolManager", None)
+        if manager is not None:
+            break
+    print("READY", flush=True)
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
+    held = manager(resource_pool_spec={"pool": [1]}, mapping={})
+    placed = threading.Event()
+
+    def place() -> None:
+        held.create_resource_pool()
+        (pool,) = held.resource_pool_dict.values()
+        pool.get_placement_groups()
+        placed.set()
+
+    thread = threading.Thread(target=place, daemon=True)
+    thread.start()
+    thread.join(40)
+    if not placed.is_set() and not thread.is_alive():
+        raise RuntimeError("the pool was refused")
+    print(json.dumps({"placed": placed.is_set()}), flush=True)
+    os._exit(0)
+
+
+def job_environment() -> dict[str, object]:
+    """Start Ray as verl's trainer does, inside a submitted job that sets TOKENIZERS_PARALLELISM as verl does too."""
+    import ray
+    from omegaconf import OmegaConf
+    from verl.trainer import main_ppo
+
+    print("READY", flush=True)
+    job = {"runtime_env": {"env_vars": {"TOKENIZERS_PARALLELISM": "true"}}}
+    os.environ.update(TOKENIZERS_PARALLELISM="true", RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job))
+    start = ray.init
+
+    def start_and_stop(**given: object) -> None:
+        start(**{**given, "num_cpus": 2, "include_dashboard": False})
+        print(json.dumps({}), flush=True)
+        os._exit(0)
+
+    ray.init = start_and_stop
+    rollout = {"full_determinism": False, "seed": 0}
+    main_ppo.run_ppo(OmegaConf.create({
+        "ray_init": {"num_cpus": 2}, "ray_kwargs": {"ray_init": {"num_cpus": 2}}, "trainer": {"logger": []},
+        "actor_rollout_ref": {"rollout": rollout, "actor": {"strategy": "fsdp2"}}, "critic": {"strategy": "fsdp2"},
+        "reward": {"reward_model": {"enable": False, "rollout": rollout}}, "transfer_queue": {"enable": False},
+        "global_profiler": {"tool": None},
+    }))  # fmt: skip
+    return {}
+
+
+def checkpoint_engine() -> dict[str, object]:
+    """Ask verl for its NCCL checkpoint engine where cupy is not installed."""
+    from verl.checkpoint_engine import CheckpointEngineRegistry
+
+    print("READY", flush=True)
+    CheckpointEngineRegistry.get("nccl")
+    return {}
+
+
+CASES = {function.__name__: function for function in (logical_cpus, job_environment, checkpoint_engine)}
+if __name__ == "__main__":
+    print(json.dumps(CASES[sys.argv[1]]()))

@@ -1,0 +1,115 @@
+"""Known failures of torch.distributed, NCCL and FSDP, as far as one CPU shows them."""
+
+from __future__ import annotations
+
+import pytest
+from kit import Trial
+from kit.measure import measure, run_subject
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+@pytest.mark.failure("nccl-without-gpu")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("torch")
+@pytest.mark.limit(240)
+def test_nccl_where_no_gpu_is_visible(trial: Trial) -> None:
+    """NCCL refuses to start where no GPU is visible."""
+    trial.judge(run_subject("distributed_torch", "nccl_alone", env=NO_GPU))
+
+
+@pytest.mark.failure("cpu-device-twice-in-backend")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.6.0", "torch")
+@pytest.mark.limit(240)
+def test_backend_that_names_the_cpu_twice(trial: Trial) -> None:
+    """The process group of verl asks for `cpu:gloo,cpu:…` where it finds no GPU."""
+    trial.judge(run_subject("distributed_torch", "verl_backend", env=NO_GPU))
+
+
+@pytest.mark.failure("gloo-no-list-all-to-all")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.3.0.post0", "torch")
+@pytest.mark.limit(300)
+def test_ulysses_over_gloo(trial: Trial) -> None:
+    """The exchange of Ulysses between two ranks over gloo."""
+    trial.judge(run_subject("distributed_torch", "list_all_to_all", env=NO_GPU, timeout=250))
+
+
+@pytest.mark.failure("init-process-group-missing-rank")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("torch")
+@pytest.mark.limit(240)
+def test_a_rank_that_never_comes(trial: Trial) -> None:
+    """The wait for a rank that never comes ends by itself, at the timeout that was asked for."""
+    ended = run_subject("distributed_torch", "missing_rank", env=NO_GPU)
+    assert ended.code is not None, "the wait outlived its timeout of 5 s by minutes"
+    trial.judge(ended)
+
+
+@pytest.mark.failure("torch210-stridedshard-not-shard")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("torch>=2.5")
+@pytest.mark.limit(240)
+def test_strided_shard_is_no_shard(trial: Trial) -> None:
+    """Code that asks a placement whether it is a shard hears no of a strided one."""
+    found = measure("distributed_torch", "strided", env=NO_GPU)
+    trial.observed(not (found["is_shard"] or found["isinstance"]), f"a _StridedShard answers {found}", **found)
+
+
+@pytest.mark.failure("stridedshard-model-merger")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.1", "torch")
+@pytest.mark.limit(240)
+def test_merging_a_strided_shard(trial: Trial) -> None:
+    """The model merger of verl gives up on a strided shard."""
+    trial.judge(run_subject("distributed_torch", "merge_strided", env=NO_GPU))
+
+
+@pytest.mark.failure("torch-lt26-fsdp2-path")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.0", "torch")
+@pytest.mark.limit(240)
+def test_clipping_under_fsdp2(trial: Trial) -> None:
+    """Gradients are clipped under FSDP2 with functions that torch has from 2.6."""
+    trial.judge(run_subject("distributed_torch", "fsdp2_clip", env=NO_GPU))
+
+
+@pytest.mark.failure("torch26-weights-only")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.2.0.post2,<0.4", "torch")
+@pytest.mark.limit(240)
+def test_resuming_from_a_checkpoint(trial: Trial) -> None:
+    """The checkpoint manager of verl reads its own random state back."""
+    trial.judge(run_subject("distributed_torch", "resume", env=NO_GPU))
+
+
+@pytest.mark.failure("nested-tensor-equal-length-ambiguity")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.7.0", "tensordict")
+@pytest.mark.limit(240)
+def test_rows_of_equal_length(trial: Trial) -> None:
+    """Positions of four rows of one length, of which two are selected."""
+    found = measure("distributed_torch", "nested_rows", env=NO_GPU)
+    wrong = found["rows"] != [[4, 50], [4, 50]]
+    trial.observed(wrong, f"two rows of (4, 50) come back as {found['rows']} {found['error']}", **found)
+
+
+@pytest.mark.failure("cuda-device-max-connections-fsdp2")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.5.0", "ray")
+@pytest.mark.limit(240)
+def test_runtime_env_of_an_fsdp_run(trial: Trial) -> None:
+    """Every worker of an FSDP2 run gets CUDA_DEVICE_MAX_CONNECTIONS=1."""
+    value = measure("distributed_torch", "runtime_env", env=NO_GPU)["value"]
+    trial.observed(value == "1", f"CUDA_DEVICE_MAX_CONNECTIONS={value} in the workers' environment", value=value)
+
+
+@pytest.mark.failure("dynamic-batch-micro-count-deadlock")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.6.0", "torch")
+@pytest.mark.limit(300)
+def test_micro_batches_of_two_ranks(trial: Trial) -> None:
+    """Two ranks with long and short rows cut their batches into different numbers of micro-batches."""
+    counts = measure("distributed_torch", "micro_batches", env=NO_GPU, timeout=250)["ranks"]
+    trial.observed(counts[0] != counts[1], f"the two ranks run {counts} micro-batches", counts=counts)
