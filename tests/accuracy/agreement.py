@@ -2,7 +2,8 @@
 
 Reads the store: for each cell that was installed and probed, what the surface check said of each of verl's entry points
 (`ok`, `breaks`, `absent`), and what its import came to there. A pair counts where both have an answer at the same
-versions; an entry point that needs a package which no cell holds, or that was not tried, is aside. A *hit* is an import
+versions; one that was not tried, or that fails for want of a whole package or of a GPU's library, is aside: that is a
+fact about the environment, not about versions. A *hit* is an import
 that fails and was foretold; precision is hits of what was foretold, recall hits of what failed.
 
 The recorded imports of other environments are measured by score.py; here the tool's own observations are.
@@ -11,6 +12,7 @@ The recorded imports of other environments are measured by score.py; here the to
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +28,8 @@ from matrix.store import Store  # noqa: E402
 from matrix.tier import Outcome, Tier  # noqa: E402
 
 PROBE = "compat/test_import.py::test_entry_point_imports["
+ASIDE = re.compile(r"No module named '\w+'|lib(?:cuda|cudart|nccl|cupti|nv\w+)[\w.-]*\.so")
+"""What a failed import says where a package is not installed at all, or the machine has no GPU."""
 ENOUGH = 60
 """So many pairs make the two figures worth reading."""
 
@@ -72,7 +76,7 @@ def _foretold(states: Mapping[str, object], entry: str) -> str:
 
 
 def _real(seen: Observation) -> str:
-    if seen.outcome is Outcome.UNTESTED:
+    if seen.outcome is Outcome.UNTESTED or ASIDE.search(seen.reason):
         return "aside"
     return "ok" if seen.outcome is Outcome.OK else "breaks"
 

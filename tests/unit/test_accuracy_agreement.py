@@ -38,6 +38,26 @@ def test_what_a_pair_counts_as(
     assert ("miss: a ppo" in said) == (counts == "| all | 0 | 0 | 1 | 0 | 0 |")
 
 
+@pytest.mark.parametrize(
+    ("text", "aside"),
+    [
+        ("ModuleNotFoundError: No module named 'flash_attn'", True),
+        ("ModuleNotFoundError: No module named 'vllm.lora.models'", False),
+        ("ImportError: libcuda.so.1: cannot open shared object file", True),
+        ("ImportError: cannot import name 'X' from 'vllm'", False),
+    ],
+)
+def test_what_says_nothing_of_versions_is_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, aside: bool
+) -> None:
+    Store(tmp_path / "store").add(
+        observation("a", Tier.SURFACE, detail={"entry_points": {"ppo": "breaks"}}),
+        observation("a", Tier.IMPORT, Outcome.BROKEN, f"verl.x: {text}", probe=f"{PROBE}ppo]"),
+    )
+    main(["--home", str(tmp_path)])
+    assert ("| all | 0 | 0 | 0 | 0 | 1 |" in capsys.readouterr().out) is aside
+
+
 def test_that_nothing_was_installed_yet_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--home", str(tmp_path)]) == 0
     assert "no cell was installed" in capsys.readouterr().out
