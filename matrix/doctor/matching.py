@@ -19,7 +19,8 @@ except ImportError:  # pragma: no cover
     import sre_parse as _sre  # type: ignore[no-redef,unused-ignore]
 
 DISTINCT_CHARS = 16
-"""A pattern that any text with fewer fixed characters in a row can match tells nothing for certain."""
+"""A pattern that a text with fewer fixed characters can match tells nothing for certain."""
+_RUN = 3
 
 
 class Sureness(StrEnum):
@@ -161,23 +162,22 @@ _OWN = frozenset({"architecture-not-inspected"})
 
 @functools.cache
 def _fixed(pattern: str) -> int:
-    """Return how many fixed characters in a row every text that `pattern` matches must hold."""
-    return _longest(_sre.parse(pattern))
+    """Return how many fixed characters every text that `pattern` matches must hold, in runs of three and more."""
+    return _count(_sre.parse(pattern))
 
 
-def _longest(parsed: Iterable[tuple[object, object]]) -> int:
-    best = run = 0
+def _count(parsed: Iterable[tuple[object, object]]) -> int:
+    total = run = 0
     for kind, value in parsed:
         if str(kind) == "LITERAL":
             run += 1
-            best = max(best, run)
             continue
-        run = 0
+        total, run = total + (run if run >= _RUN else 0), 0
         match str(kind):
             case "BRANCH":
-                best = max(best, min(_longest(branch) for branch in value[1]))  # type: ignore[index]
+                total += min(_count(branch) for branch in value[1])  # type: ignore[index]
             case "SUBPATTERN":
-                best = max(best, _longest(value[-1]))  # type: ignore[index]
+                total += _count(value[-1])  # type: ignore[index]
             case "MAX_REPEAT" | "MIN_REPEAT" if value[0] > 0:  # type: ignore[index]
-                best = max(best, _longest(value[2]))  # type: ignore[index]
-    return best
+                total += _count(value[2])  # type: ignore[index]
+    return total + (run if run >= _RUN else 0)
