@@ -34,8 +34,12 @@ def _shipped(path: Path) -> bool:
 
 def test_the_wheel_takes_the_packages_whole() -> None:
     wheel = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert set(wheel) == {"packages"}, "an include or exclude could leave a data file behind"
+    assert set(wheel) == {"packages", "force-include"}, "an include or exclude could leave a data file behind"
     assert tuple(wheel["packages"]) == PACKAGES
+
+
+def test_the_probes_travel_to_where_they_are_looked_for() -> None:
+    assert PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"] == {"tests/compat": "matrix/compat"}
 
 
 @pytest.mark.parametrize("path", DATA)
