@@ -1,5 +1,6 @@
 """Calls verl's own numerical functions with small inputs; argv[1] names the case; last line: the numbers as JSON."""
 
+import importlib
 import json
 import sys
 
@@ -88,7 +89,7 @@ def math_verify_thread() -> dict[str, object]:
     """Return verl's math_verify score of a right answer, from the main thread and from another."""
     import threading
 
-    import math_verify  # noqa: F401
+    importlib.import_module("math_verify")
     from verl.utils.reward_score.math_verify import compute_score
 
     print("READY", flush=True)
@@ -112,9 +113,9 @@ def overlong_patch() -> dict[str, object]:
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
     print("READY", flush=True)
-    held = {}
+    held: dict[str, object] = {}
 
-    class Subject(RLHFDataset):
+    class Subject(RLHFDataset):  # type: ignore[misc]
         def _download(self, *_: object, **__: object) -> None:
             held.update(vars(self))
 

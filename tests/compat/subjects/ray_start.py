@@ -11,11 +11,10 @@ if "address" not in keywords:
 ray.init(**keywords)
 
 
-@ray.remote
 def task() -> int:
     """Return one."""
     return 1
 
 
-print("task", ray.get(task.remote(), timeout=100))
+print("task", ray.get(ray.remote(task).remote(), timeout=100))
 ray.shutdown()

@@ -16,6 +16,7 @@ def logical_cpus() -> dict[str, object]:
         manager = getattr(module, "ResourcePoolManager", None)
         if manager is not None:
             break
+    assert manager is not None
     print("READY", flush=True)
     ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
     held = manager(resource_pool_spec={"pool": [1]}, mapping={})

@@ -8,7 +8,6 @@ import ray
 ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
 
 
-@ray.remote(num_gpus=0, num_cpus=1)
 class Actor:
     """An actor without a GPU, as verl's trainer, reward and agent workers are."""
 
@@ -17,5 +16,5 @@ class Actor:
         return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
-actor = Actor.remote()
+actor = ray.remote(num_gpus=0, num_cpus=1)(Actor).remote()
 print(json.dumps({"seen": ray.get(actor.see.remote(), timeout=100)}))
