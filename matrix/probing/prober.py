@@ -218,7 +218,9 @@ class Prober:
 
     def _memory(self, subject: Subject) -> Path:
         """Return where it is kept what there is to run in this cell: that depends on its set and on all probes."""
-        key = digest([subject.lock, subject.facts.to_json(Path()), whole_digest(self.folder)])
+        facts = subject.facts
+        # Not by what is installed, which the lock stands for: an alias may be there that the lock does not name.
+        key = digest([subject.lock, facts.records(), facts.entry_points, whole_digest(self.folder)])
         return self.cache / "probes" / f"{key.removeprefix('sha256:')[:32]}.json"
 
     def _remembered(self, subject: Subject) -> tuple[list[PlannedProbe], list[Lost]] | None:
