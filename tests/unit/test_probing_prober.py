@@ -176,11 +176,13 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         made.run(made.subject(CELL, held.lock, held.installed), held, stop)
-    assert len(Store(tmp_path / "store")) == 1
+    # What had ended by the time of the interrupt is kept, whether or not it was told of.
+    kept = len(Store(tmp_path / "store"))
+    assert kept >= 1
     assert running(str(tmp_path)) == []
     told: list[str] = []
     assert len(_run(prober(tmp_path, folder, patterns=chosen), told)) == 4
-    assert len(told) == 3
+    assert len(told) == 4 - kept
 
 
 @pytest.mark.parametrize(
