@@ -169,7 +169,9 @@ def _matches(
     chain: Chain | None, event: Event, failures: Sequence[Failure], versions: Mapping[str, Version | None]
 ) -> tuple[Match, ...]:
     if chain is None:
-        return find_matches(failures, event.line.text, event.line.text, event.line.text, versions, framed=False)
+        return find_matches(
+            failures, event.line.text, event.line.text, event.line.text, versions, framed=False, raised=False
+        )
     heads = "\n".join(f"{raised.exception}: {raised.message}" for raised in chain.raised)
     root = f"{chain.root.exception}: {chain.root.message}"
     framed = any(raised.frames for raised in chain.raised)

@@ -21,6 +21,7 @@ except ImportError:  # pragma: no cover
 DISTINCT_CHARS = 16
 """A pattern that a text with fewer fixed characters can match tells nothing for certain."""
 _RUN = 3
+_WORD = 8
 
 
 class Sureness(StrEnum):
@@ -67,30 +68,67 @@ def find_matches(
     versions: Mapping[str, Version | None],
     *,
     framed: bool = True,
+    raised: bool = True,
 ) -> tuple[Match, ...]:
     """Return the records whose fingerprint the error shows, the best first; those that the versions rule out last.
 
     `root` is the exception that the others came of with its message, `heads` all of them with theirs, `whole` the
     tracebacks too. A fingerprint that much would match must be found in the messages: a path may hold any word. Without
-    frames (`framed` is off) the place of a fingerprint cannot be seen: then it is `likely` at the best.
+    frames (`framed` is off) the place of a fingerprint cannot be seen, nor in a line that is no exception (`raised` is
+    off) the name of its exception: then it is `likely` at the best.
     """
     found = []
     for failure in failures:
         if failure.silent:
             continue
-        if _shows(failure, heads, whole):
+        if _shows(_written(failure), heads, whole):
             found.append(_match(failure, root, versions))
-        elif not framed and _shows_unplaced(failure, heads):
+        elif not framed and _shows_alone(_written(failure), heads, raised=raised):
             match = _match(failure, root, versions)
             sureness = Sureness.LIKELY if match.sureness is Sureness.CONFIRMED else match.sureness
             found.append(replace(match, sureness=sureness))
     return tuple(sorted(found, key=_order))
 
 
-def _shows_unplaced(failure: Failure, heads: str) -> bool:
-    """Return whether the messages alone show a failure whose place could not be seen."""
+_NOT_WRITTEN = frozenset({"SystemExit", "resolver", "CommandNotFound"})
+"""What records name as an exception and no log ever does: a program's own end, a resolver's or a shell's refusal."""
+
+
+def _written(failure: Failure) -> Failure:
+    """Return the failure as a log can show it."""
+    if failure.fingerprint.exception not in _NOT_WRITTEN:
+        return failure
+    return replace(failure, fingerprint=replace(failure.fingerprint, exception=""))
+
+
+def shows_in_line(failure: Failure, text: str) -> bool:
+    """Return whether a line that is no exception shows a failure; one that many faults show is none by itself."""
+    return _shows_alone(_written(failure), text, raised=False)
+
+
+def _shows_alone(failure: Failure, heads: str, *, raised: bool) -> bool:
+    """Return whether the messages alone show a failure whose place, or exception, could not be seen."""
     fingerprint = failure.fingerprint
-    return bool(fingerprint.place) and replace(fingerprint, place="").matches(heads)
+    if raised:
+        return bool(fingerprint.place) and replace(fingerprint, place="").matches(heads)
+    return distinctive(failure) and replace(fingerprint, place="", exception="").matches(heads)
+
+
+def words_of(failure: Failure) -> frozenset[bytes]:
+    """Return words without digits of which a text that shows the failure holds one; empty where none is sure."""
+    words = {max(re.split(r"[\d.]+", run), key=len) for run in _runs(_sre.parse(failure.fingerprint.pattern))}
+    return frozenset(word.encode() for word in words) if all(len(word) >= _WORD for word in words) else frozenset()
+
+
+def _runs(parsed: Iterable[tuple[object, object]]) -> set[str]:
+    """Return the longest run of fixed characters; where the pattern begins with alternatives, that of each."""
+    best, run = "", ""
+    for kind, value in parsed:
+        if str(kind) == "BRANCH" and not best and not run:
+            return set().union(*(_runs(branch) for branch in value[1]))  # type: ignore[index]
+        run = f"{run}{chr(value)}" if str(kind) == "LITERAL" else ""  # type: ignore[arg-type]
+        best = max(best, run, key=len)
+    return {best}
 
 
 def _shows(failure: Failure, heads: str, whole: str) -> bool:
@@ -122,7 +160,7 @@ def _match(failure: Failure, root: str, versions: Mapping[str, Version | None]) 
         sureness=sureness,
         applies=applies,
         unknown=unknown,
-        in_root=failure.fingerprint.matches(root),
+        in_root=_written(failure).fingerprint.matches(root),
         weight=_fixed(failure.fingerprint.pattern),
     )
 

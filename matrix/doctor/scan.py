@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from matrix.doctor.classes import classify
 from matrix.doctor.logfile import LogFile
+from matrix.doctor.matching import shows_in_line, words_of
 from matrix.doctor.streams import Line, clean, split
 from matrix.doctor.tracebacks import Chain, Link, Raised, Reader
 from matrix.doctor.versions import VersionBook, packages_of, telling_lines
@@ -106,6 +107,7 @@ class _Run:
     def __init__(self, failures: tuple[Failure, ...], packages: frozenset[str], telling: re.Pattern[bytes]) -> None:
         self._failures = failures
         self._telling = telling
+        self._words = (*ERROR_WORDS, *sorted(set().union(*(words_of(failure) for failure in failures))))
         self._seen: dict[bytes, int] = {}
         self._read = 0
         self._cut_at = 0
@@ -148,7 +150,7 @@ class _Run:
 
     def _interest(self, raw: bytes) -> int:
         found = 0
-        for word in ERROR_WORDS:
+        for word in self._words:
             if word in raw:
                 found |= _WRONG
                 break
@@ -248,7 +250,7 @@ class _Run:
         if known:
             return
         sort = classify("", line.text)
-        if sort is not None or any(failure.fingerprint.matches(line.text) for failure in self._failures):
+        if sort is not None or any(shows_in_line(failure, line.text) for failure in self._failures):
             key = (sort[0].id,) if sort is not None else (shape,)
             self._shapes.discard(shape)
             self._keep(key, Event(chain=None, line=line, class_id=sort[0].id if sort else ""), line.repeats)

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from matrix.doctor.classes import Role
 from matrix.doctor.diagnosis import Diagnosis
-from matrix.doctor.matching import Sureness, distinctive, find_matches
+from matrix.doctor.matching import Sureness, distinctive, find_matches, words_of
 from matrix.doctor.remedy import remedies
 from matrix.doctor.telling import diagnosis_json, diagnosis_text
 from matrix.failure import Applies, Severity
@@ -322,3 +322,38 @@ def test_paths_of_frames_tell_versions() -> None:
     )
     told = scan(text).versions.at(9)
     assert (str(told["vllm"]), str(told["python"])) == ("0.7.2+cpu", "3.10")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("have not registered within", {b"have not registered within"}),
+        (r"libcudart\.so\.13: cannot open shared", {b": cannot open shared"}),
+        ("first of them|second of them", {b"first of them", b"second of them"}),
+        ("short|second of them", set()),
+        (r"\d+", set()),
+    ],
+)
+def test_words_that_a_record_s_line_must_hold(pattern: str, words: set[bytes]) -> None:
+    assert words_of(failure("x", pattern)) == words
+
+
+def test_a_line_without_any_word_of_error_is_found_by_its_record() -> None:
+    pool = failure("pool", "is going for a swim in the pool", affects={"ray": ">=2"})
+    root = diagnosed("ray==2.49.2\nx\nthe worker is going for a swim in the pool now\n", (pool,)).root
+    assert root is not None
+    assert (root.failure, root.sureness) == (pool, Sureness.CONFIRMED)
+
+
+@pytest.mark.parametrize("exception", ["SystemExit", "resolver", "DistBackendError"])
+def test_an_exception_that_no_line_names(exception: str) -> None:
+    odd = failure("odd", "unrecognized pumpkins: --swap-pumpkin", exception=exception)
+    root = diagnosed("vllm==0.9.2\nvllm serve: error: unrecognized pumpkins: --swap-pumpkin 16\n", (odd,)).root
+    assert root is not None
+    assert root.failure is odd
+    assert root.sureness is (Sureness.LIKELY if exception == "DistBackendError" else Sureness.CONFIRMED)
+
+
+def test_a_word_that_many_lines_hold_makes_none_an_error() -> None:
+    word = failure("word", "transformers", affects={"vllm": "==0.24.0"})
+    assert diagnosed("x\ntransformers==5.9.0\nERROR: transformers is old\n", (word,)).troubles == ()
