@@ -21,6 +21,7 @@ DATA = (
     "matrix/axes.toml",
     "matrix/cells.toml",
     "matrix/py.typed",
+    "matrix/provision/builds.toml",
     "matrix/resolve/sdists.toml",
     "matrix/surface/verl.toml",
     "reports/schema.json",
