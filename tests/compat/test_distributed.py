@@ -77,7 +77,7 @@ def test_clipping_under_fsdp2(trial: Trial) -> None:
 
 @pytest.mark.failure("torch26-weights-only")
 @pytest.mark.tier("behave")
-@pytest.mark.needs("verl>=0.2.0.post2,<0.4", "torch")
+@pytest.mark.needs("verl>=0.2,<0.4", "torch")
 @pytest.mark.limit(240)
 def test_resuming_from_a_checkpoint(trial: Trial) -> None:
     """The checkpoint manager of verl reads its own random state back."""
