@@ -95,7 +95,7 @@ def _visit(
         job.progress.done(tiers[-1], cell.name, Outcome.UNTESTED, reused=False)
         return
     visits.observations[cell.name] = probed.observations
-    known = bool(probed.observations) and probed.reused == len(probed.observations)
+    known = probed.reused > 0 and not probed.asked
     if known:
         reused[cell.name] = probed
     worst = max((item.outcome for item in probed.observations), key=_ORDER.index, default=Outcome.UNTESTED)

@@ -50,10 +50,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What became of a cell's probes: an observation for each that was chosen, and how many were known already."""
+    """What became of a cell's probes: an observation for each that was chosen, how many of them were known already.
+
+    `asked` says how many were run now; one that is untested from the outset (too few GPUs) is neither.
+    """
 
     observations: tuple[Observation, ...] = ()
     reused: int = 0
+    asked: int = 0
 
 
 class Visitor(Protocol):

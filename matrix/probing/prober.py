@@ -152,7 +152,9 @@ class Prober:
         if missing:
             Watch(given, ended).run(list(missing.values()))
         return Probed(
-            observations=tuple(found[probe.test] for probe in chosen) + self._lost(subject, planned[1]), reused=reused
+            observations=tuple(found[probe.test] for probe in chosen) + self._lost(subject, planned[1]),
+            reused=reused,
+            asked=len(missing),
         )
 
     def _chosen(self, planned: Sequence[PlannedProbe]) -> list[PlannedProbe]:

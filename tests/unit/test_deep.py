@@ -119,6 +119,17 @@ def test_what_stops_one_cell_stops_no_other(tmp_path: Path, error: MatrixError) 
     assert "behave untested: no probe of this tier was chosen" in second.reasons
 
 
+@pytest.mark.parametrize(
+    ("reused", "asked", "known"), [(2, 0, True), (1, 1, False), (0, 2, False), (0, 0, False), (1, 0, True)]
+)
+def test_a_cell_is_from_the_store_where_nothing_had_to_run(
+    tmp_path: Path, reused: int, asked: int, known: bool
+) -> None:
+    heard, probed = Heard(), replace(OK, reused=reused, asked=asked)
+    run(_job(tmp_path, FakeVisitor({GOOD.name: probed}), cells=(GOOD,), progress=heard))
+    assert (f"behave {GOOD.name} ok reused" in heard.lines) is known
+
+
 def test_where_there_can_be_no_visitor_every_cell_says_why(tmp_path: Path) -> None:
     result = run(_job(tmp_path, ToolError("uv was not found.")))
     assert all("import untested: uv was not found." in verdict.reasons for verdict in result.verdicts)
