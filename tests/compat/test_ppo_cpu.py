@@ -131,7 +131,7 @@ def test_weights_changed(run: Run, role: str) -> None:
     workload = Workload()
     before, after = run.weights(role, trained=False), run.weights(role, trained=True)
     assert after.keys() == before.keys()
-    updates = (STEPS + 1) * workload.prompts // workload.mini_batch
+    updates = (STEPS + 1) * workload.epochs * workload.prompts // workload.mini_batch
     furthest = 2 * updates * {"actor": workload.actor_lr, "critic": workload.critic_lr}[role]
     for name, weight in before.items():
         moved = float(np.abs(after[name] - weight).max())

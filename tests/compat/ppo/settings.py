@@ -88,7 +88,7 @@ def overrides(workload: Workload, folder: Path, agents: Path) -> list[str]:
         "reward.num_workers=1",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
         "transfer_queue.backend.SimpleStorage.total_storage_size=1000",
-        # verl 0.9 reserves so many logical CPUs, and waits without a word where there are fewer
+        # logical: verl asks for three for its pool and one for most other actors, and waits without a word for more
         "ray_kwargs.ray_init.num_cpus=10",
         "+ray_kwargs.ray_init.num_gpus=1",
         "+ray_kwargs.ray_init.include_dashboard=False",

@@ -34,7 +34,9 @@ class Workload:
     rows: int = 32
     prompts: int = 8
     samples: int = 2
-    mini_batch: int = 4
+    mini_batch: int = 8
+    """All of them: verl puts a batch in the order of random keys, and smaller parts would differ from run to run."""
+    epochs: int = 2
     prompt_length: int = 96
     response_length: int = 16
     steps: int = 2
@@ -204,6 +206,7 @@ def overrides(workload: Workload, written: Written, reward: Path) -> list[str]:
         f"actor_rollout_ref.model.path={written.actor}",
         f"actor_rollout_ref.actor.optim.lr={workload.actor_lr}",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={workload.mini_batch}",
+        f"actor_rollout_ref.actor.ppo_epochs={workload.epochs}",
         f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={batch}",
         f"actor_rollout_ref.rollout.n={workload.samples}",
         f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={batch}",
@@ -211,6 +214,7 @@ def overrides(workload: Workload, written: Written, reward: Path) -> list[str]:
         f"critic.model.path={written.critic}",
         f"critic.optim.lr={workload.critic_lr}",
         f"critic.ppo_mini_batch_size={workload.mini_batch}",
+        f"critic.ppo_epochs={workload.epochs}",
         f"critic.ppo_micro_batch_size_per_gpu={batch}",
         f"trainer.total_training_steps={workload.steps}",
     ]
