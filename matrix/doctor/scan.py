@@ -17,7 +17,7 @@ from matrix.doctor.logfile import LogFile
 from matrix.doctor.matching import shows_in_line, words_of
 from matrix.doctor.streams import Line, clean, split
 from matrix.doctor.tracebacks import Chain, Link, Raised, Reader
-from matrix.doctor.versions import VersionBook, packages_of, telling_lines
+from matrix.doctor.versions import VersionBook, packages_of, telling_lines, telling_words
 from matrix.failure import Failure
 
 ERROR_WORDS = (
@@ -107,8 +107,10 @@ class _Run:
     def __init__(self, failures: tuple[Failure, ...], packages: frozenset[str], telling: re.Pattern[bytes]) -> None:
         self._failures = failures
         self._telling = telling
+        self._version_words = telling_words(packages)
         self._words = (*ERROR_WORDS, *sorted(set().union(*(words_of(failure) for failure in failures))))
         self._seen: dict[bytes, int] = {}
+        self._fresh: set[bytes] = set()
         self._read = 0
         self._cut_at = 0
         self._readers: OrderedDict[str, Reader] = OrderedDict()
@@ -128,14 +130,14 @@ class _Run:
             seen.clear()
         hits: dict[int, int] = {}
         spent = self._read > READ_LINES
-        for at, shape in enumerate(block.translate(None, _DIGITS).split(b"\n")[:-1]):
-            interest = seen.get(shape)
-            if interest is None:
-                interest = seen[shape] = self._interest(lines[at])
-            elif spent:
+        shapes = block.translate(None, _DIGITS).split(b"\n")
+        shapes.pop()
+        self._learn(lines, shapes)
+        for at, shape in enumerate(shapes):
+            interest = seen[shape]
+            if interest and spent and shape not in self._fresh:
                 self._cut_at = self._cut_at or first + at
-                continue
-            if interest:
+            elif interest:
                 hits[at] = interest
         follow = FORGOTTEN if spent else len(lines)
         at = self._lines(lines, 0, -1, first, hits, follow)
@@ -148,15 +150,18 @@ class _Run:
         self._step(block, first)
         self.found.lines = self._number - 1
 
-    def _interest(self, raw: bytes) -> int:
-        found = 0
-        for word in self._words:
-            if word in raw:
-                found |= _WRONG
-                break
-        if self._telling.search(raw):
-            found |= _TELLS
-        return found
+    def _learn(self, lines: list[bytes], shapes: list[bytes]) -> None:
+        """Look at the lines of kinds not met before; words that none of them holds are looked for once for all."""
+        new = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape not in self._seen}
+        text = b"\n".join(new.values())
+        wrong = [word for word in self._words if word in text]
+        telling = [word for word in self._version_words if word in text]
+        self._fresh = set(new)
+        for shape, line in new.items():
+            interest = _WRONG if any(word in line for word in wrong) else 0
+            if any(word in line for word in telling) and self._telling.search(line):
+                interest |= _TELLS
+            self._seen[shape] = interest
 
     def finish(self) -> Scan:
         """Close what is open and return what was found."""

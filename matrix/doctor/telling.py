@@ -69,6 +69,8 @@ def _trouble(item: Trouble) -> Iterator[str]:
         if later != item.line:
             yield f"    then {later[:200]}"
     yield f"  {_WORDS[item.sureness]}"
+    if item.architecture:
+        yield f"  Next: verl-matrix doctor --env PYTHON --inspect {item.architecture} shows the child's own error"
     if item.failure is not None:
         yield from _record(item.failure, item)
     elif item.sort is not None:

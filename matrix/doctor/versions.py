@@ -134,6 +134,14 @@ def telling_lines(packages: Iterable[str]) -> re.Pattern[bytes]:
     return re.compile(rf"{words}|(?:{names})(?:\[[\w,-]+\])?==|^(?:\S+ )?(?:{names})\s+\d".encode())
 
 
+def telling_words(packages: Iterable[str]) -> tuple[bytes, ...]:
+    """Return words of which every line that `telling_lines` matches holds one."""
+    words = {"LLM engine", "ersion", "==", "Successfully installed", "but you have", "Config {", "Python 3."}
+    named = {*packages, *_SAME}
+    words |= {f"{name} " for name in named | {package.replace("-", "_") for package in named}}
+    return tuple(word.encode() for word in sorted(words))
+
+
 def packages_of(named: Iterable[str]) -> frozenset[str]:
     """Return the packages whose versions matter: the axes, python, NCCL and those that are named."""
     return frozenset({*(axis.value for axis in Axis), PYTHON, "nccl", *named})
