@@ -1,0 +1,160 @@
+"""Family `attention`: flash-attn that does not load, is not there or is asked for whatever the configuration says."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+from kit import Ended, Trial, run_python
+
+SUBJECTS = Path(__file__).with_name("subjects")
+
+
+def _subject(name: str, *argv: str) -> Ended:
+    """Return how a subject ended; a release that has nothing to try is a skip."""
+    ended = run_python(str(SUBJECTS / name), *argv, timeout=250)
+    if ended.last_line.startswith("UNTESTED "):
+        pytest.skip(ended.last_line.removeprefix("UNTESTED "))
+    return ended
+
+
+def _without(trial: Trial, distribution: str) -> None:
+    """Skip where a distribution is installed whose absence the failure is about."""
+    version = trial.cell.version(distribution)
+    if version is not None:
+        pytest.skip(f"{distribution} {version} is installed; the failure is about its absence")
+
+
+@pytest.mark.failure("tf560-s-aux-none")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("transformers>=4.53", "torch")
+@pytest.mark.limit(300)
+def test_attention_sinks(trial: Trial) -> None:
+    """The flash-attention path of transformers takes a model without attention sinks."""
+    trial.judge(_subject("attention_paths.py", "sinks"))
+
+
+@pytest.mark.failure("tf540-missing-flash-210-helper")
+@pytest.mark.needs("verl>=0.5.0", "transformers", "torch")
+@pytest.mark.limit(300)
+def test_flash_helper(trial: Trial) -> None:
+    """Verl's import of the helper that says which flash-attn there is."""
+    name = "is_flash_attn_greater_or_equal_2_10"
+    trial.judge(_subject("transformers_statement.py", "verl/models/transformers/qwen2_vl.py", name))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(record, marks=pytest.mark.failure(record))
+        for record in ("flash-attn-c10-cuda-check-symbol", "flash-attn-cxx11-abi-torch27")
+    ],
+)
+@pytest.mark.needs("flash-attn", "torch")
+def test_flash_attn_symbols(trial: Trial, record: str) -> None:
+    """What flash-attn's extension wants of torch is defined there; of two failures only the one that shows is judged."""
+    ended = _subject("attention_symbols.py", "flash_attn", "flash_attn_2_cuda*.so")
+    if ended.code == 0 and trial.record.applies == "yes":
+        pytest.skip("this flash-attn was built for this torch; the failure is about one built for another")
+    if ended.code != 0 and not trial.record.matches(ended.text):
+        pytest.skip(f"other symbols are missing: {ended.last_line}")
+    trial.judge(ended)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(record, marks=pytest.mark.failure(record))
+        for record in (
+            "vllm-extension-torch26-on-newer",
+            "vllm-extension-torch27-on-older",
+            "vllm-extension-torch27-on-newer",
+            "vllm-extension-torch28-on-older",
+        )
+    ],
+)
+@pytest.mark.parametrize("extension", ["_C.abi3.so", "vllm_flash_attn/_vllm_fa2_C.abi3.so"])
+@pytest.mark.needs("vllm>=0.7.0,<0.11.1", "torch")
+def test_vllm_extension(trial: Trial, record: str, extension: str) -> None:
+    """What vLLM's own extensions want of torch is defined there."""
+    ended = _subject("attention_symbols.py", "vllm", extension)
+    if ended.code != 0 and not trial.record.matches(ended.text) and trial.record.applies == "no":
+        pytest.skip(f"another failure of the same kind: {ended.last_line[:200]}")
+    trial.judge(ended)
+
+
+@pytest.mark.failure("verl-flash-attn-undeclared")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.0", "torch", "tensordict")
+@pytest.mark.limit(300)
+def test_flash_attn_undeclared(trial: Trial) -> None:
+    """Verl takes padding out of a batch without a package that its metadata do not ask for."""
+    _without(trial, "flash-attn")
+    asked = [line for line in importlib.metadata.requires("verl") or [] if line.startswith("flash-attn")]
+    assert all("extra ==" in line for line in asked), asked
+    trial.judge(_subject("attention_paths.py", "padding"))
+
+
+@pytest.mark.failure("flash-attention-2-not-installed")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("transformers>=4.48", "torch")
+@pytest.mark.limit(300)
+def test_flash_asked(trial: Trial) -> None:
+    """A model is made with the attention that verl asks for by default."""
+    _without(trial, "flash-attn")
+    trial.judge(_subject("attention_paths.py", "flash-asked"))
+
+
+@pytest.mark.failure("verl-critic-flash-attention-hidden")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.1", "transformers", "torch", "tensordict")
+@pytest.mark.limit(300)
+def test_critic(trial: Trial, tmp_path: Path) -> None:
+    """Verl loads a critic whose configuration asks for eager attention."""
+    _without(trial, "flash-attn")
+    ended = _subject("attention_paths.py", "critic", str(tmp_path))
+    if "AutoModelForVision2Seq" in ended.last_line:
+        pytest.skip("verl's model module does not import here: tf5-automodelforvision2seq-removed")
+    trial.judge(ended)
+
+
+@pytest.mark.failure("flash-attn-4-overwrites-flash-attn-2")
+@pytest.mark.needs("flash-attn", "flash-attn-4")
+def test_shared_files(trial: Trial) -> None:
+    """No file belongs to both flash-attn and flash-attn-4."""
+    owned = [
+        {str(file) for file in importlib.metadata.files(name) or [] if file.suffix == ".py"}
+        for name in ("flash-attn", "flash-attn-4")
+    ]
+    shared = sorted(owned[0] & owned[1])
+    trial.observed(bool(shared), f"{len(shared)} files belong to both, {shared[:2]}", shared=len(shared))
+
+
+@pytest.mark.failure("flash-attn27-unpad-five-values")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("flash-attn", "verl", "torch")
+@pytest.mark.limit(300)
+def test_unpad_values(trial: Trial) -> None:
+    """Verl has a name for each value that flash-attn's `unpad_input` returns."""
+    trial.judge(_subject("attention_paths.py", "unpad"))
+
+
+@pytest.mark.failure("tf453-is-causal-qwen25vl")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("transformers>=4.53", "torch")
+@pytest.mark.limit(300)
+def test_vision_causal(trial: Trial) -> None:
+    """The vision tower of Qwen2.5-VL has what the flash-attention path reads off it."""
+    if trial.cell.version("transformers") == "5.6.0":
+        pytest.skip("transformers 5.6.0 fails before that: tf560-s-aux-none")
+    trial.judge(_subject("attention_paths.py", "vision-causal"))
+
+
+@pytest.mark.failure("tf453-top-left-mask-attr")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.0", "transformers>=4.50", "torch")
+@pytest.mark.limit(300)
+def test_top_left_mask(trial: Trial) -> None:
+    """What verl's forward function for Qwen2.5-VL reads off the layer is there."""
+    trial.judge(_subject("attention_paths.py", "top-left"))

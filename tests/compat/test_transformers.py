@@ -1,0 +1,224 @@
+"""Family `transformers`: names, defaults and layouts that moved between releases, with the verl that relies on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import Ended, Trial, run_python
+
+SUBJECTS = Path(__file__).with_name("subjects")
+
+
+def _subject(name: str, *argv: str, timeout: float = 250.0) -> Ended:
+    """Return how a subject ended; a release that has nothing to try is a skip."""
+    ended = run_python(str(SUBJECTS / name), *argv, timeout=timeout)
+    if ended.last_line.startswith("UNTESTED "):
+        pytest.skip(ended.last_line.removeprefix("UNTESTED "))
+    return ended
+
+
+def _measured(ended: Ended) -> dict[str, Any]:
+    """Return what a subject measured; one that did not get so far is red with its own last line."""
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("MEASURED ")]
+    assert lines, ended.last_line or ended.fault
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix("MEASURED "))
+    return found
+
+
+@pytest.mark.failure("tf5-automodelforvision2seq-removed")
+@pytest.mark.needs("verl>=0.3.0", "transformers")
+@pytest.mark.limit(300)
+def test_vision_auto_class(trial: Trial) -> None:
+    """Verl's own import of the vision auto class, in the worker (nested up to 0.5) and in its model module (from 0.6)."""
+    worker = _subject("transformers_statement.py", "verl/utils/model.py", "AutoModelForVision2Seq")
+    if worker.code == 0 and _measured(worker)["statements"] == 0:
+        worker = _subject("transformers_statement.py", "verl/workers/fsdp_workers.py", "AutoModelForVision2Seq")
+    trial.judge(worker)
+
+
+@pytest.mark.failure("tf5-chat-template-returns-dict")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.0", "transformers", "datasets", "torch")
+@pytest.mark.limit(300)
+def test_prompt_filter(trial: Trial, tmp_path: Path) -> None:
+    """A prompt of 41 tokens must not pass a filter of 10."""
+    found = _measured(_subject("transformers_prompts.py", str(tmp_path)))
+    trial.observed(found["rows"] != 1, f"{found['rows']} of 2 prompts pass; one is too long", **found)
+
+
+@pytest.mark.failure("tf523-vl-output-classes-removed")
+@pytest.mark.needs("verl>=0.5.0", "transformers>=4.50")
+@pytest.mark.limit(300)
+def test_vision_output_classes(trial: Trial) -> None:
+    """Verl's import of the output class of Qwen2-VL, which `multiturn_sft_dataset` needs from 0.7 on."""
+    trial.judge(_subject("transformers_statement.py", "verl/models/transformers/qwen2_vl.py", "Qwen2VLCausalLMOutputWithPast"))
+
+
+@pytest.mark.failure("tf5-packed-moe-experts")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.0", "transformers>=4.51", "torch")
+@pytest.mark.limit(300)
+def test_packed_experts(trial: Trial) -> None:
+    """The names of a Qwen3-MoE's experts after verl's conversion, which the rollout engine is given."""
+    found = _measured(_subject("transformers_experts.py"))
+    trial.observed(bool(found["packed"]), f"{found['experts']} tensors for 4 experts, first {found['first']}", **found)
+
+
+@pytest.mark.failure("tf5-tied-weights-both-keys")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.1", "transformers", "torch", "safetensors")
+@pytest.mark.limit(300)
+def test_tied_weights(trial: Trial, tmp_path: Path) -> None:
+    """A tied model that verl's merger saved is still tied when it is loaded again."""
+    ended = _subject("transformers_tied.py", str(tmp_path))
+    if trial.record.id and "AutoModelForVision2Seq" in ended.last_line:
+        pytest.skip("verl's merger does not import here: tf5-automodelforvision2seq-removed")
+    found = _measured(ended)
+    trial.observed(not found["tied"], f"both keys stored: {found['both_stored']}, tied again: {found['tied']}", **found)
+
+
+@pytest.mark.failure("tf52-no-split-modules-missing-class")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.0", "transformers>=5.2", "torch")
+@pytest.mark.limit(300)
+def test_wrap_policy(trial: Trial) -> None:
+    """Verl's FSDP wrap policy for a tiny text-only Qwen3.5."""
+    trial.judge(_subject("transformers_wrap.py", "policy"))
+
+
+@pytest.mark.failure("tf-lazyautomapping-get-default")
+@pytest.mark.needs("transformers", "torch")
+@pytest.mark.limit(300)
+def test_auto_mapping(trial: Trial) -> None:
+    """The mapping of an auto class, asked as a dict is."""
+    trial.judge(_subject("transformers_models.py", "mapping"))
+
+
+@pytest.mark.failure("tf454-fsdp2-abc-layout")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("transformers>=4.51", "torch>=2.6")
+@pytest.mark.limit(300)
+def test_fully_shard_critic(trial: Trial) -> None:
+    """FSDP2 over one gloo process takes a token-classification critic."""
+    trial.judge(_subject("transformers_wrap.py", "fully-shard"))
+
+
+@pytest.mark.failure("tf452-qwen2vl-key-rename")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.3.0,<0.9", "transformers>=4.50,<5", "torch")
+@pytest.mark.limit(300)
+def test_vision_weight_names(trial: Trial) -> None:
+    """The names under which verl hands a Qwen2.5-VL's weights to vLLM are those of its checkpoint."""
+    found = _measured(_subject("transformers_models.py", "vision-names"))
+    trial.observed(bool(found["strange"]), f"names that no checkpoint has: {found['strange']}", **found)
+
+
+@pytest.mark.failure("tf457-qwen3vlmoe-scatter-dtype")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("transformers>=4.57,<5", "torch")
+@pytest.mark.limit(300)
+def test_router_scatter(trial: Trial) -> None:
+    """The router of a Qwen3-VL-MoE takes its weights in bf16 with logits in fp32."""
+    trial.judge(_subject("transformers_models.py", "scatter"))
+
+
+@pytest.mark.failure("verl-ulysses-transformers-assert")
+@pytest.mark.needs("verl>=0.2,<0.3", "transformers", "torch")
+@pytest.mark.limit(300)
+def test_ulysses_versions(trial: Trial) -> None:
+    """Verl 0.2's patch for Ulysses takes the installed transformers."""
+    trial.judge(_subject("transformers_models.py", "ulysses"))
+
+
+@pytest.mark.failure("processor-without-chat-template")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.0", "transformers>=4.51", "torch", "pillow")
+@pytest.mark.limit(300)
+def test_processor_template(trial: Trial) -> None:
+    """A processor without a chat template, whose tokenizer has one, still writes a prompt."""
+    trial.judge(_subject("transformers_models.py", "processor-template"))
+
+
+@pytest.mark.failure("tf-hub-kernels-015-revision")
+@pytest.mark.needs("transformers>=5", "kernels", "torch")
+@pytest.mark.limit(300)
+def test_kernels_table(trial: Trial) -> None:
+    """The table of hub kernels of transformers is made with the installed `kernels`."""
+    trial.judge(run_python("-c", "import transformers.integrations.hub_kernels", timeout=250))
+
+
+@pytest.mark.failure("tf454-losskwargs-removed")
+@pytest.mark.needs("transformers", "torch")
+@pytest.mark.limit(300)
+def test_loss_kwargs(trial: Trial) -> None:
+    """The name that modelling files of checkpoints of spring 2025 import."""
+    trial.judge(run_python("-c", "from transformers.utils import LossKwargs", timeout=250))
+
+
+@pytest.mark.failure("tf5-cache-classes-removed")
+@pytest.mark.needs("transformers>=4.47", "torch")
+@pytest.mark.limit(300)
+@pytest.mark.tier("import")
+def test_cache_classes(trial: Trial) -> None:
+    """The cache classes that modelling files of checkpoints import."""
+    code = "from transformers.cache_utils import HybridCache, SlidingWindowCache"
+    trial.judge(run_python("-c", code, timeout=250))
+
+
+@pytest.mark.failure("hf-cli-removed")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("huggingface-hub")
+def test_huggingface_cli(trial: Trial) -> None:
+    """The command that verl's examples of up to 0.7 call does something."""
+    code = (
+        "import importlib.metadata as m, sys\n"
+        "(point,) = [p for p in m.distribution('huggingface-hub').entry_points if p.name == 'huggingface-cli'] or [None]\n"
+        "if point is None: sys.exit('huggingface-cli: command not found')\n"
+        "sys.argv = ['huggingface-cli', 'download', '--help']\n"
+        "sys.exit(point.load()())"
+    )
+    ended = run_python("-c", code)
+    refused = "no longer" in ended.text or "not found" in ended.text
+    trial.judge(ended.text if refused else ended)
+
+
+@pytest.mark.failure("tf5-rope-theta-moved")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.0", "transformers", "torch")
+@pytest.mark.limit(300)
+def test_rope_theta(trial: Trial) -> None:
+    """The expression by which verl's Megatron converter reads the rotary base, on a Qwen2 of this transformers."""
+    trial.judge(_subject("transformers_models.py", "rope-theta"))
+
+
+@pytest.mark.failure("tf-default-attention-eager")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("transformers>=4.55", "torch")
+@pytest.mark.limit(300)
+def test_default_attention(trial: Trial) -> None:
+    """A model without sdpa gets eager attention where no implementation is asked for, and nobody is told."""
+    found = _measured(_subject("transformers_models.py", "default-attention"))
+    silent = found["got"] == "eager" and found["usual"] != "eager" and not found["told"]
+    trial.observed(silent, f"gpt-oss gets {found['got']}, Qwen2 {found['usual']}; said: {found['told']}", **found)
+
+
+@pytest.mark.failure("tf-attn-implementation-as-attribute")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("transformers>=4.48", "torch")
+@pytest.mark.limit(300)
+def test_attention_as_attribute(trial: Trial, tmp_path: Path) -> None:
+    """`attn_implementation` put into a loaded configuration, as verl's override_config does it, is obeyed."""
+    found = _measured(_subject("transformers_models.py", "asked-attention", str(tmp_path)))
+    assert found["got"] == "eager", found
+    trial.observed(found["after_update"] != "eager", f"asked for eager, got {found['after_update']}", **found)
+
+
+@pytest.mark.failure("tf4-huggingface-hub-1")
+@pytest.mark.needs("transformers", "huggingface-hub")
+@pytest.mark.limit(300)
+def test_hub_version(trial: Trial) -> None:
+    """Transformers takes the installed huggingface-hub."""
+    trial.judge(run_python("-c", "import transformers.dependency_versions_check", timeout=250))
