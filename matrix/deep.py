@@ -89,7 +89,8 @@ def _visit(
     assert visitor is not None
     tiers = deep_tiers(job)
     try:
-        probed = visitor.visit(cell, resolved, lambda text: job.progress.note(f"{cell.name}: {text}"))
+        job.progress.note(cell.name)
+        probed = visitor.visit(cell, resolved, lambda text: job.progress.note(f"  {text}"))
     except MatrixError as error:
         visits.refusals[cell.name] = Refusal.of(error)
         job.progress.done(tiers[-1], cell.name, Outcome.UNTESTED, reused=False)

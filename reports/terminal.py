@@ -297,7 +297,7 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Say it: an installation or a probe takes long enough for everybody to want to know."""
-        self._write(f"  {one_line(text)}\n")
+        self._write(f"  {_indented(text)}\n")
 
     def end(self, tier: Tier) -> None:
         """Say how far it came."""
@@ -347,7 +347,7 @@ class Bars:
         from rich.text import Text
 
         if self._drawn is not None:
-            self._drawn.console.print(Text(one_line(text), style="dim"))
+            self._drawn.console.print(Text(_indented(text), style="dim"))
 
     def end(self, tier: Tier) -> None:
         """Leave the bar as it stands."""
@@ -355,6 +355,11 @@ class Bars:
             self._drawn.update(self._task, cell=f"{self._reused} from the store")
             self._drawn.stop()
             self._drawn = self._task = None
+
+
+def _indented(text: str) -> str:
+    """Return a note on one line, as far in as it was."""
+    return " " * (len(text) - len(text.lstrip(" "))) + one_line(text)
 
 
 def progress_for(stream: TextIO) -> Progress:

@@ -91,7 +91,8 @@ def test_cells_that_go_deep_are_judged_by_their_probes_too(tmp_path: Path) -> No
         (Tier.IMPORT, 2, 2, 0),
         (Tier.BEHAVE, 2, 1, 1),
     ]
-    assert f"note {GOOD.name}: begins" in heard.lines
+    at = heard.lines.index(f"note {GOOD.name}")
+    assert heard.lines[at + 1] == "note   begins"
     assert f"behave {BAD.name} broken" in heard.lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from reports.junit import junit
 from reports.markdown import summary
 from reports.page import page
 from reports.probes import SHOWN
-from reports.terminal import verdict_text
+from reports.terminal import Bars, Lines, verdict_text
 from tests.unit.report_samples import HOSTILE, PAIR, sample
 from tests.unit.run_fakes import observation
 
@@ -142,3 +143,22 @@ def test_a_cell_whose_probes_pass_is_not_said_to_be_read_only() -> None:
     text = verdict_text(judge(PAIR, [observation(PAIR.name, Tier.RESOLVE), PROBES[0]]))
     assert "Installed, and every probe that ran there found what it should" in text
     assert "without running it" not in text
+
+
+def test_notes_are_told_as_they_come_on_one_line_each() -> None:
+    written: list[str] = []
+    lines = Lines(written.append)
+    lines.note("a cell")
+    lines.note("  import 1/2 ok\nx \x1b[31m")
+    assert written == ["  a cell\n", "    import 1/2 ok x [31m\n"]
+
+
+def test_bars_tell_notes_above_the_bar_and_none_where_none_is_drawn() -> None:
+    out = io.StringIO()
+    bars = Bars(out)
+    bars.note("too early")
+    bars.start(Tier.IMPORT, 1)
+    bars.note("  import 1/2 [bold]ok")
+    bars.end(Tier.IMPORT)
+    assert "import 1/2 [bold]ok" in out.getvalue()
+    assert "too early" not in out.getvalue()
