@@ -53,7 +53,7 @@ def test_flash_helper(trial: Trial) -> None:
 )
 @pytest.mark.needs("flash-attn", "torch")
 def test_flash_attn_symbols(trial: Trial, record: str) -> None:
-    """What flash-attn's extension wants of torch is defined there; of two failures only the one that shows is judged."""
+    """What flash-attn's extension wants of torch is defined there; of two failures the one that shows is judged."""
     ended = _subject("attention_symbols.py", "flash_attn", "flash_attn_2_cuda*.so")
     if ended.code == 0 and trial.record.applies == "yes":
         pytest.skip("this flash-attn was built for this torch; the failure is about one built for another")

@@ -1,4 +1,4 @@
-"""Family `dependencies`: what lies under the stack, what it forgets to ask for, and requirements that cannot all hold."""
+"""Family `dependencies`: what lies under the stack, what it forgets to ask for, and ranges without overlap."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def test_transformers_unbounded(trial: Trial) -> None:
     ranges = {name: _asked(name, "transformers") for name in ("verl", "vllm") if trial.cell.version(name)}
     free = all(wanted is None or wanted.contains(str(version)) for wanted in ranges.values())
     told = {name: str(wanted or "any") for name, wanted in ranges.items()}
-    trial.observed(free and Version(str(version)) >= Version("5"), f"transformers {version} is let in by {told}", **told)
+    trial.observed(
+        free and Version(str(version)) >= Version("5"), f"transformers {version} is let in by {told}", **told
+    )
 
 
 @pytest.mark.failure("verl-stable-dockerfile-transformers-override")

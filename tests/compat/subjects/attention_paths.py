@@ -52,7 +52,8 @@ def top_left() -> None:
     from transformers.models.qwen2_5_vl import configuration_qwen2_5_vl as configuration
     from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as modeling
 
-    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+    small |= {"num_attention_heads": 2}
     small |= {"num_key_value_heads": 2, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
     whole = configuration.Qwen2_5_VLConfig(**small)
     layer_class = getattr(modeling, "Qwen2_5_VLFlashAttention2", modeling.Qwen2_5_VLAttention)

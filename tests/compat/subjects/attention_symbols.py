@@ -11,25 +11,32 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kit.elf import unresolved  # noqa: E402
+from kit.elf import unresolved
+from transformers_tiny import say
 
-from transformers_tiny import say  # noqa: E402
+
+def _folder(module: str) -> Path:
+    """Return the folder of a package without importing it; raises SystemExit where it is not there."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise SystemExit(f"UNTESTED {module} is not there")
+    return Path(spec.origin).parent
 
 
 def main() -> None:
     module, pattern = sys.argv[1:]
-    folder = Path(find_spec(module).origin).parent if find_spec(module) else Path()
-    found = sorted(folder.glob(pattern)) or [file for path in sys.path for file in sorted(Path(path).glob(pattern))]
+    found = sorted(_folder(module).glob(pattern))
+    found = found or [file for path in sys.path for file in sorted(Path(path).glob(pattern))]
     if not found:
         sys.exit(f"UNTESTED {module} is installed without a compiled extension {pattern}")
-    torch = Path(find_spec("torch").origin).parent / "lib"
-    libraries = [torch / name for name in ("libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libtorch_cuda.so")]
-    libraries += [torch / "libtorch_python.so", torch / "libtorch.so"]
+    names = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch_python", "torch")
+    libraries = [_folder("torch") / "lib" / f"lib{name}.so" for name in names]
     libraries = [library for library in libraries if library.is_file()]
     for extension in found:
         missing = sorted(unresolved(extension, libraries))
         if missing:
-            sys.exit(f"ImportError: {extension}: undefined symbol: {missing[0]}\n{len(missing)} undefined: {missing[:5]}")
+            print(f"{len(missing)} undefined: {missing[:5]}")
+            sys.exit(f"ImportError: {extension}: undefined symbol: {missing[0]}")
     say(extensions=[extension.name for extension in found], libraries=[library.name for library in libraries])
 
 

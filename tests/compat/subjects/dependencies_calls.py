@@ -18,7 +18,8 @@ def non_tensor() -> None:
     from tensordict.tensorclass import NonTensorStack
 
     first, second = (
-        TensorDict({"a": torch.zeros(2, 1), "meta": NonTensorData("x", batch_size=[2])}, batch_size=[2]) for _ in range(2)
+        TensorDict({"a": torch.zeros(2, 1), "meta": NonTensorData("x", batch_size=[2])}, batch_size=[2])
+        for _ in range(2)
     )
     joined = torch.cat([first, second])
     kept = joined.get("meta") if hasattr(joined, "get") else joined["meta"]

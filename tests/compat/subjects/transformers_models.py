@@ -6,17 +6,24 @@ usage: transformers_models.py SUBJECT [FOLDER]; writes a line `MEASURED {...}`, 
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from transformers_tiny import qwen2, say, source, tokenizer, version
+from transformers_tiny import TEMPLATE, qwen2, say, source, tokenizer
 
 
 def vision_names() -> None:
     """Measure which weights of a tiny Qwen2.5-VL would reach vLLM under names that its checkpoint does not have."""
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-    text = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     text |= {"num_key_value_heads": 2, "vocab_size": 32, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
     vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
     model = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(**text, vision_config=vision))
@@ -64,39 +71,47 @@ def ulysses() -> None:
 def rope_theta() -> None:
     """Read the base of the rotary embedding off a Qwen2 the way verl's Megatron converter does."""
     config, converter = qwen2(), source("verl/models/mcore/config_converter.py")
-    (value,) = [
-        value
-        for node in ast.walk(ast.parse(converter.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Dict | ast.Call)
-        for name, value in _named(node)
-        if name == "rotary_base"
-    ][:1] or [None]
-    if value is None:
+    nodes = [node for node in ast.walk(ast.parse(converter.read_text(encoding="utf-8"))) if isinstance(node, _HOLDERS)]
+    found = [value for node in nodes for name, value in _named(node) if name == "rotary_base"]
+    if not found:
         raise SystemExit("UNTESTED this release of verl passes no rotary_base to Megatron")
-    scope = {"hf_config": config, "PretrainedConfig": object}
-    if isinstance(value, ast.Call):
+    value, scope = found[0], {"hf_config": config}
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         _define(source("verl/utils/megatron_utils.py"), value.func.id, scope)
     say(theta=eval(compile(ast.Expression(value), str(converter), "eval"), scope))
 
 
+_HOLDERS = (ast.Dict, ast.Call)
+
+
 def _named(node: ast.Dict | ast.Call) -> list[tuple[str, ast.expr]]:
     if isinstance(node, ast.Dict):
-        return [(key.value, value) for key, value in zip(node.keys, node.values) if isinstance(key, ast.Constant)]
+        return [
+            (str(key.value), value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(key, ast.Constant)
+        ]
     return [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
 
 
-def _define(path: Path, name: str, scope: dict[str, object]) -> None:
+def _define(path: Path, name: str, scope: dict[str, Any]) -> None:
     """Define a function and those it calls of a module that cannot be imported here: it imports Megatron at its top."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
-    wanted, seen = [name], {}
+    known: dict[str, ast.stmt] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+            known[node.name] = node
+        elif isinstance(node, ast.Assign):
+            known |= {name.id: node for name in node.targets if isinstance(name, ast.Name)}
+    wanted, seen = [name], dict[str, ast.stmt]()
     while wanted:
-        node = functions.get(wanted.pop())
-        if node is not None and node.name not in seen:
-            seen[node.name] = node
-            wanted += [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+        asked = wanted.pop()
+        if asked in known and asked not in seen:
+            seen[asked] = known[asked]
+            wanted += [inner.id for inner in ast.walk(known[asked]) if isinstance(inner, ast.Name)]
+    body = sorted(seen.values(), key=lambda node: node.lineno)
     late = ast.parse("from __future__ import annotations").body
-    exec(compile(ast.Module([*late, *seen.values()], []), str(path), "exec"), scope)
+    exec(compile(ast.Module([*late, *body], []), str(path), "exec"), scope)
 
 
 def mapping() -> None:
@@ -142,20 +157,27 @@ def processor_template() -> None:
     """Write a prompt as verl does where the processor has no chat template and its tokenizer has one."""
     from transformers import CLIPImageProcessor, LlavaProcessor
 
-    parts = {"image_processor": CLIPImageProcessor(), "tokenizer": tokenizer(extra_special_tokens={"image_token": "go"})}
-    processor = LlavaProcessor(**parts, patch_size=14, vision_feature_select_strategy="default")
+    made = tokenizer(extra_special_tokens={"image_token": "go"})
+    processor = LlavaProcessor(CLIPImageProcessor(), made, patch_size=14, vision_feature_select_strategy="default")
     processor.chat_template = None
-    messages, asked = [{"role": "user", "content": "w1"}], {"add_generation_prompt": True, "tokenize": False}
     try:
-        if version("verl") >= (0, 9):
-            from verl.utils.tokenizer.chat_template import apply_chat_template
-        else:
-            from verl.utils.chat_template import apply_chat_template
+        from verl.workers.config import HFModelConfig
     except ImportError:
-        text = processor.apply_chat_template(messages, **asked)
+        processor.apply_chat_template([{"role": "user", "content": "w1"}], tokenize=False)
     else:
-        text = apply_chat_template(processor, messages, **asked)
-    say(text=text)
+        folder = Path(sys.argv[2])
+        qwen2(architectures=["Qwen2ForCausalLM"]).save_pretrained(folder)
+        processor.save_pretrained(folder)
+        for file in folder.glob("chat_template*"):
+            file.unlink()
+        stored = json.loads((folder / "tokenizer_config.json").read_text())
+        stored["chat_template"] = TEMPLATE
+        (folder / "tokenizer_config.json").write_text(json.dumps(stored))
+        loaded = HFModelConfig(path=str(folder))
+        if loaded.processor is None:
+            raise SystemExit("UNTESTED verl takes this folder for one without a processor")
+        loaded.processor.apply_chat_template([{"role": "user", "content": "w1"}], tokenize=False)
+    say(written=True)
 
 
 SUBJECTS = {

@@ -1,6 +1,7 @@
 """Run the import statements of one file of an installed package that name NAME, as that file writes them.
 
-usage: transformers_statement.py FILE NAME. A statement inside `try` is a guard and is left out; the traceback names FILE.
+usage: transformers_statement.py FILE NAME. A statement inside `try` is a guard and is left out.
+The traceback names FILE.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def main() -> None:
     from transformers import AutoModelForCausalLM
     from verl.model_merger.base_model_merger import BaseModelMerger, ModelMergerConfig
 
-    class Merger(BaseModelMerger):
+    class Merger(BaseModelMerger):  # type: ignore[misc, unused-ignore]
         def merge_and_save(self) -> None: ...
 
         def cleanup(self) -> None: ...
