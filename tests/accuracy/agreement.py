@@ -2,8 +2,8 @@
 
 Reads the store: for each cell that was installed and probed, what the surface check said of each of verl's entry points
 (`ok`, `breaks`, `absent`), and what its import came to there. A pair counts where both have an answer at the same
-versions; one that was not tried, or that fails for want of a whole package or of a GPU's library, is aside: that is a
-fact about the environment, not about versions. A *hit* is an import
+versions; one that was not tried, or that fails for want of a whole package or of a GPU's library, or by a package
+outside the axes, is aside: that is a fact about the environment, not about the versions that are compared. A *hit* is an import
 that fails and was foretold; precision is hits of what was foretold, recall hits of what failed.
 
 The recorded imports of other environments are measured by score.py; here the tool's own observations are.
@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from matrix.cell import Axis  # noqa: E402
 from matrix.home import Home  # noqa: E402
 from matrix.observe import Observation  # noqa: E402
 from matrix.store import Store  # noqa: E402
@@ -30,6 +31,7 @@ from matrix.tier import Outcome, Tier  # noqa: E402
 PROBE = "compat/test_import.py::test_entry_point_imports["
 ASIDE = re.compile(r"No module named '\w+'|lib(?:cuda|cudart|nccl|cupti|nv\w+)[\w.-]*\.so")
 """What a failed import says where a package is not installed at all, or the machine has no GPU."""
+ROOTS = frozenset({axis.module for axis in Axis})
 ENOUGH = 60
 """So many pairs make the two figures worth reading."""
 
@@ -76,6 +78,9 @@ def _foretold(states: Mapping[str, object], entry: str) -> str:
 
 
 def _real(seen: Observation) -> str:
+    outside = re.search(r"cannot import name '\w+' from '(\w+)", seen.reason)
+    if outside is not None and outside[1] not in ROOTS:
+        return "aside"
     if seen.outcome is Outcome.UNTESTED or ASIDE.search(seen.reason):
         return "aside"
     return "ok" if seen.outcome is Outcome.OK else "breaks"

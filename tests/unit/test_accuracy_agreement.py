@@ -45,6 +45,8 @@ def test_what_a_pair_counts_as(
         ("ModuleNotFoundError: No module named 'vllm.lora.models'", False),
         ("ImportError: libcuda.so.1: cannot open shared object file", True),
         ("ImportError: cannot import name 'X' from 'vllm'", False),
+        ("ImportError: cannot import name 'X' from 'vllm.lora' (vllm/lora.py)", False),
+        ("ImportError: cannot import name 'MISSING' from 'omegaconf' (omegaconf/__init__.py)", True),
     ],
 )
 def test_what_says_nothing_of_versions_is_aside(
