@@ -3,8 +3,8 @@
 Reads the store: for each cell that was installed and probed, what the surface check said of each of verl's entry points
 (`ok`, `breaks`, `absent`), and what its import came to there. A pair counts where both have an answer at the same
 versions; one that was not tried, or that fails for want of a whole package or of a GPU's library, or by a package
-outside the axes, is aside: that is a fact about the environment, not about the versions that are compared. A *hit* is an import
-that fails and was foretold; precision is hits of what was foretold, recall hits of what failed.
+outside the axes, is aside: that is a fact about the environment, not about the versions that are compared. A *hit* is
+an import that fails and was foretold; precision is hits of what was foretold, recall hits of what failed.
 
 The recorded imports of other environments are measured by score.py; here the tool's own observations are.
 """
