@@ -17,7 +17,20 @@ MODULES = sorted(
     for path in (ROOT / package).rglob("*.py")
     if "__pycache__" not in path.parts
 )
-HEAVY = {"pandas", "numpy", "scipy", "jinja2", "griffe", "rich", "urllib3", "platformdirs", "filelock"}
+HEAVY = {
+    "pandas",
+    "numpy",
+    "scipy",
+    "jinja2",
+    "griffe",
+    "rich",
+    "urllib3",
+    "platformdirs",
+    "filelock",
+    "hydra",
+    "omegaconf",
+    "pyarrow",
+}
 
 
 def _imports(path: Path, *, top_level_only: bool) -> set[str]:
