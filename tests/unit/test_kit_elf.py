@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import importlib.util
 import struct
 import sys
 from pathlib import Path
 
 import pytest
-from kit.elf import NotElfError, read_symbols, unresolved
+
+ELF = Path(__file__).parents[1] / "compat" / "kit" / "elf.py"
+_SPEC = importlib.util.spec_from_file_location("kit_elf", ELF)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+elf = importlib.util.module_from_spec(_SPEC)
+sys.modules["kit_elf"] = elf
+_SPEC.loader.exec_module(elf)
 
 DEFINED, UNDEFINED, WEAK = (1, 0x10), (0, 0x10), (0, 0x20)
 CHECK = "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb"
@@ -32,7 +40,7 @@ def library(path: Path, **symbols: tuple[int, int]) -> Path:
 
 
 def test_symbols_are_defined_or_wanted_and_weak_ones_neither(tmp_path: Path) -> None:
-    found = read_symbols(library(tmp_path / "a.so", here=DEFINED, there=UNDEFINED, maybe=WEAK))
+    found = elf.read_symbols(library(tmp_path / "a.so", here=DEFINED, there=UNDEFINED, maybe=WEAK))
     assert found.defined == {"here"}
     assert found.wanted == {"there"}
 
@@ -52,20 +60,20 @@ def test_symbols_are_defined_or_wanted_and_weak_ones_neither(tmp_path: Path) -> 
 def test_what_torch_does_not_define(tmp_path: Path, wanted: list[str], defined: list[str], missing: set[str]) -> None:
     extension = library(tmp_path / "extension.so", **dict.fromkeys(wanted, UNDEFINED))
     torch = library(tmp_path / "torch.so", **dict.fromkeys(defined, DEFINED))
-    assert unresolved(extension, [torch, library(tmp_path / "empty.so")]) == missing
+    assert elf.unresolved(extension, [torch, library(tmp_path / "empty.so")]) == missing
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF\x01\x01", b"\x7fELF\x02\x02"])
 def test_another_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
-    with pytest.raises(NotElfError, match="no 64-bit little-endian ELF"):
-        read_symbols(tmp_path / "file")
+    with pytest.raises(elf.NotElfError, match="no 64-bit little-endian ELF"):
+        elf.read_symbols(tmp_path / "file")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads an extension of this Python")
 def test_a_real_extension() -> None:
     import _json
 
-    found = read_symbols(Path(_json.__file__))
+    found = elf.read_symbols(Path(_json.__file__))
     assert "PyInit__json" in found.defined
     assert any(name.startswith("Py") for name in found.wanted)
