@@ -52,7 +52,7 @@ def _head(sandbox: RaySandbox, version: str = "-", env: Mapping[str, str] | None
         port = free.getsockname()[1]
     ended = sandbox.run(HEAD, version, f"--port={port}", "--node-ip-address=127.0.0.1", timeout=200, env=env)
     assert ended.code == 0, f"the head node did not start: {ended.last_line}"
-    return json.dumps({"address": f"127.0.0.1:{port}"})
+    return json.dumps({"address": f"127.0.0.1:{port}", "_node_ip_address": "127.0.0.1"})
 
 
 def _numbers(ended: Ended) -> dict[str, object]:

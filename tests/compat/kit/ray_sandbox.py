@@ -42,7 +42,7 @@ class RaySandbox:
     def logs(self) -> str:
         """Return the last lines of what raylet, GCS, agent and drivers wrote."""
         told = []
-        for path in sorted(self.folder.glob("session_2*/logs/*")):
+        for path in sorted(self.folder.glob("**/session_2*/logs/*")):
             if path.name.startswith(_TOLD) and path.is_file():
                 lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES:]
                 told += [f"({path.name}) {line}" for line in lines]
