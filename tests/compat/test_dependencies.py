@@ -131,18 +131,6 @@ def test_tensordict_imports(trial: Trial) -> None:
     trial.judge(run_python("-c", "import tensordict", timeout=250))
 
 
-@pytest.mark.failure("tensordict-in-operator")
-@pytest.mark.tier("behave")
-@pytest.mark.needs("tensordict", "torch")
-@pytest.mark.limit(300)
-def test_membership(trial: Trial) -> None:
-    """A TensorDict says whether it has a key."""
-    ended = _subject("membership")
-    if "ForkingPickler" in ended.last_line:
-        pytest.skip("tensordict does not import here: tensordict-lt-062-forkingpickler")
-    trial.judge(ended)
-
-
 @pytest.mark.failure("pyarrow-nested-chunked")
 @pytest.mark.tier("behave")
 @pytest.mark.needs("pyarrow>=15")

@@ -27,14 +27,6 @@ def non_tensor() -> None:
     say(read=type(read).__name__, held=type(kept).__name__, scalar=isinstance(read, str), stack=NonTensorStack.__name__)
 
 
-def membership() -> None:
-    """Ask a TensorDict whether it has a key."""
-    import torch
-    from tensordict import TensorDict
-
-    say(found="a" in TensorDict({"a": torch.zeros(1)}, batch_size=[1]))
-
-
 def chunked() -> None:
     """Read a row group whose nested column of text is larger than 2 GiB (needs about 7 GB of memory)."""
     import pyarrow
@@ -75,7 +67,6 @@ def transfer_queue() -> None:
 
 SUBJECTS = {
     "non-tensor": non_tensor,
-    "membership": membership,
     "chunked": chunked,
     "hydra": hydra,
     "interpolate": interpolate,
