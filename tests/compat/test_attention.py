@@ -112,8 +112,9 @@ def test_critic(trial: Trial, tmp_path: Path) -> None:
     """Verl loads a critic whose configuration asks for eager attention."""
     _without(trial, "flash-attn")
     ended = _subject("attention_paths.py", "critic", str(tmp_path))
-    if "AutoModelForVision2Seq" in ended.last_line:
-        pytest.skip("verl's model module does not import here: tf5-automodelforvision2seq-removed")
+    other = trial.cell.records["tf5-automodelforvision2seq-removed"]
+    if other.applies == "yes" and ended.code != 0 and other.matches(ended.text):
+        pytest.skip(f"verl does not import here: {other.id}")
     trial.judge(ended)
 
 
