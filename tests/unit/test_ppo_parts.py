@@ -178,6 +178,7 @@ def test_meter_weighs_what_is_below() -> None:
         child.wait()
     assert 80 << 20 <= meter.own <= meter.resident
     assert any(f"[{child.pid}]" in name for name in meter.parts)
-    assert tree.memory(child.pid) == (0, 0)
+    assert 0 < meter.cpu < 20
+    assert (tree.memory(child.pid), tree.cpu_seconds(child.pid)) == ((0, 0), 0.0)
     assert tree.named(child.pid) == ""
     assert tree.segments(child.pid) == set()

@@ -11,7 +11,6 @@ import argparse
 import fcntl
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -88,12 +87,11 @@ def launch(out: Path, *, limit: float, control: bool, without: tuple[str, ...] =
         _keep_ray_logs(short, out, code)
     finally:
         shutil.rmtree(short, ignore_errors=True)
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Result(
         code=code,
         seconds=round(time.monotonic() - start, 1),
         prepared=round(prepared, 1),
-        cpu=round(spent.ru_utime + spent.ru_stime, 1),
+        cpu=round(meter.cpu, 1),
         resident=meter.resident,
         own=meter.own,
         parts=meter.parts,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def adopt_orphans() -> None:
@@ -52,6 +53,15 @@ def _state(pid: int) -> tuple[str, int]:
         return "", 0
     state, parent = text.rpartition(")")[2].split()[:2]
     return state, int(parent)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process itself has used, in seconds; 0 where it is gone."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(words[11]) + int(words[12])) / _TICKS
 
 
 def memory(pid: int) -> tuple[int, int]:
@@ -114,6 +124,7 @@ class Meter(threading.Thread):
         self.own = 0
         self.parts: dict[str, int] = {}
         self.segments: set[Path] = set()
+        self._spent: dict[int, float] = {}
         self._root, self._every = root, every
         self._stop_asked = threading.Event()
 
@@ -121,6 +132,8 @@ class Meter(threading.Thread):
         looked = time.monotonic()
         while not self._stop_asked.wait(self._every):
             sizes = {pid: memory(pid) for pid in below(self._root)}
+            # a process that is gone has no times any more, and not every parent reads them
+            self._spent |= {pid: max(cpu_seconds(pid), self._spent.get(pid, 0.0)) for pid in sizes}
             if time.monotonic() > looked + 3:
                 self.segments |= {path for pid in sizes for path in segments(pid)}
                 looked = time.monotonic()
@@ -130,6 +143,11 @@ class Meter(threading.Thread):
             if total > self.resident:
                 self.resident = total
                 self.parts = {f"{named(pid)} [{pid}]": whole for pid, (whole, _) in sizes.items() if whole > 50 << 20}
+
+    @property
+    def cpu(self) -> float:
+        """Return the CPU time of all, in seconds, as last seen of each."""
+        return sum(self._spent.values())
 
     def stop(self) -> None:
         """Stop watching; what was seen stays."""
