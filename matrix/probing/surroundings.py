@@ -20,6 +20,7 @@ _SET = {
     "LANG": "C.UTF-8",
     "PYTHONNOUSERSITE": "1",
     "PYTHONFAULTHANDLER": "1",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # hydra brings a plug-in: with a wrong antlr4 runtime pytest would not start
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
