@@ -1,6 +1,15 @@
-"""Starts a head node with `ray start` and the arguments after argv[1], the version it says it has (`-`: its own)."""
+"""Starts a head node with `ray start` and the arguments after argv[1], the version it says it has (`-`: its own).
 
+In a session of its own: the head must outlive this process, whose group ends with it.
+"""
+
+import os
+import subprocess
 import sys
+
+if "VERL_MATRIX_INNER" not in os.environ:
+    inner = {**os.environ, "VERL_MATRIX_INNER": "1"}
+    raise SystemExit(subprocess.call([sys.executable, *sys.argv], env=inner, start_new_session=True, timeout=180))
 
 import ray
 
