@@ -52,7 +52,7 @@ class Run:
 
     def weights(self, role: str, *, trained: bool) -> dict[str, Any]:
         """Return the weights of `actor` or `critic`, as they were written or as verl saved them."""
-        from safetensors.numpy import load_file  # type: ignore[import-not-found]
+        from safetensors.numpy import load_file
 
         saved = self.folder / "checkpoints" / f"global_step_{STEPS + 1}" / role / "huggingface"
         found: dict[str, Any] = load_file((saved if trained else self.folder / role) / "model.safetensors")

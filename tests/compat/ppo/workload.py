@@ -137,7 +137,7 @@ def _write_model(
 ) -> None:
     # Written with numpy alone: importing torch and transformers to draw 100 000 numbers takes longer than a step.
     import numpy as np
-    from safetensors.numpy import save_file  # type: ignore[import-not-found]
+    from safetensors.numpy import save_file
 
     rng = np.random.default_rng(seed)
     tensors = {
