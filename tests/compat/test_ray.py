@@ -159,7 +159,7 @@ def _hang_up(listener: socket.socket) -> None:
             caller, _ = listener.accept()
         except OSError:
             return
-        caller.recv(1)
+        caller.recv(65536)
         caller.close()
 
 
