@@ -155,7 +155,8 @@ def test_empty_architectures_give_another_error(cell: Cell) -> None:
 def test_verl_has_no_model_inspector() -> None:
     """verl has no `model inspector`, the cause that a guide names: no such module, class, function or setting."""
     spec = importlib.util.find_spec("verl")
-    assert spec is not None and spec.submodule_search_locations is not None
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
     root = Path(next(iter(spec.submodule_search_locations)))
     named = re.compile(r"model[_ ]?inspector|inspect_model|failed to be inspected", re.IGNORECASE)
     files = [path for path in root.rglob("*") if path.suffix in {".py", ".yaml", ".yml", ".json"}]

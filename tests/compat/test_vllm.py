@@ -236,7 +236,7 @@ def test_sampling_parameters_that_verl_sets(cell: Cell) -> None:
     """SamplingParams takes what verl's rollout gives it and refuses what it does not know."""
     code = (
         "from vllm import SamplingParams\n"
-        "made = SamplingParams(n=2, temperature=1.0, top_p=1.0, top_k=-1, repetition_penalty=1.0, logprobs=0, max_tokens=16)\n"
+        "made = SamplingParams(n=2, temperature=1.0, top_p=1.0, top_k=-1, logprobs=0, max_tokens=16)\n"
         "assert made.max_tokens == 16 and made.logprobs == 0\n"
         "try:\n    SamplingParams(best=1)\nexcept TypeError as error:\n    print('refused:', error)\n"
     )

@@ -1,7 +1,7 @@
 """Shard a tiny Qwen2 over gloo after it was built on the meta device: `device_meta.py fsdp1|fsdp2|plain HOW`.
 
-HOW is `sound` (everything is materialised, then a step runs), `buffers` (the rotary buffers stay on meta), `layers` (all
-but the embedding stays there) or `module` (nothing is materialised). `plain` does not shard. One process, no GPU.
+HOW is `sound` (all is materialised, then a step runs), `buffers` (the rotary buffers stay on meta), `layers` (all but
+the embedding stays there) or `module` (nothing is materialised). `plain` does not shard. One process, no GPU.
 """
 
 import os
@@ -37,7 +37,8 @@ def materialise(model: torch.nn.Module) -> None:
                 held.copy_(wanted)
         if how == "sound":
             found, values = rotary(model), rotary(real)
-            assert found.keys() == values.keys() and found
+            assert found
+            assert found.keys() == values.keys()
             for name, buffer in found.items():
                 buffer.copy_(values[name])
 

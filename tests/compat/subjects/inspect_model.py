@@ -13,7 +13,7 @@ from vllm.model_executor.models.registry import ModelRegistry
 
 how, *architectures = (word for word in sys.argv[1:] if word)
 ask = getattr(ModelRegistry, f"{how}_model_cls")
-asked = [architectures]
+asked: list[object] = [architectures]
 if "model_config" in inspect.signature(ask).parameters:
     # `vllm`: the implementation of vLLM's own, so that a failure is not covered by the fallback to transformers.
     config = SimpleNamespace(architectures=architectures, auto_map=None)

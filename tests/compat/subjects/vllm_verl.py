@@ -14,6 +14,7 @@ import importlib.util
 import re
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from typing import Any
 def source(file: str) -> Path:
     """Return the path of a file of the installed verl, found without importing it."""
     spec = importlib.util.find_spec("verl")
-    assert spec is not None and spec.submodule_search_locations is not None
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
     return Path(next(iter(spec.submodule_search_locations)), *file.split("/")[1:])
 
 
@@ -129,4 +131,5 @@ def transfer(file: str) -> None:
     print("statements:", len(found))
 
 
-{"imports": imports, "gate": gate, "kernel": kernel, "transfer": transfer}[sys.argv[1]](*sys.argv[2:])
+WAYS: dict[str, Callable[..., None]] = {"imports": imports, "gate": gate, "kernel": kernel, "transfer": transfer}
+WAYS[sys.argv[1]](*sys.argv[2:])

@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+from pathlib import Path
 
 import torch.multiprocessing as multiprocessing
 
@@ -18,6 +19,6 @@ def worker(rank: int, meeting: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(worker, (os.path.join(folder, "meeting"),), nprocs=2)
+        multiprocessing.spawn(worker, (str(Path(folder, "meeting")),), nprocs=2)
     print("grouped")
     sys.exit(0)
