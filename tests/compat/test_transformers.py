@@ -137,7 +137,11 @@ def test_router_scatter(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_ulysses_versions(trial: Trial) -> None:
     """Verl 0.2's patch for Ulysses takes the installed transformers."""
-    trial.judge(_subject("transformers_models.py", "ulysses"))
+    ended = _subject("transformers_models.py", "ulysses")
+    other = trial.cell.records["tensordict-lt-062-forkingpickler"]
+    if other.applies == "yes" and ended.code != 0 and other.matches(ended.text):
+        pytest.skip(f"verl does not import here: {other.id}")
+    trial.judge(ended)
 
 
 @pytest.mark.failure("processor-without-chat-template")
