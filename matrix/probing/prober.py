@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -147,10 +148,14 @@ class Prober:
             if end.outcome != "untested" or "ran out" not in end.reason:
                 self.store.add(observation)
             found[end.test] = observation
-            tell(f"{probe.tier} {len(found)}/{len(chosen)}  {says.outcome:<8} {probe.test}  {says.reason}".rstrip())
+            # A small cell lacks the packages of most probes: a line for each would hide those that ran.
+            if says.outcome is not Outcome.UNTESTED:
+                tell(f"{probe.tier} {len(found)}/{len(chosen)}  {says.outcome:<8} {probe.test}  {says.reason}".rstrip())
 
         if missing:
             Watch(given, ended).run(list(missing.values()))
+        for line in _untested(found.values()):
+            tell(line)
         return Probed(
             observations=tuple(found[probe.test] for probe in chosen) + self._lost(subject, planned[1]),
             reused=reused,
@@ -252,6 +257,19 @@ def matches(pattern: str, probe: PlannedProbe) -> bool:
     if any(char in pattern for char in "*?"):
         return fnmatch.fnmatchcase(probe.test, pattern)
     return pattern in probe.test or pattern == probe.failure
+
+
+def _untested(observations: Iterable[Observation]) -> Iterator[str]:
+    """Yield one line that counts the untested and gives the commonest reasons; none where all ran."""
+    reasons = Counter(item.reason for item in observations if item.outcome is Outcome.UNTESTED)
+    if reasons:
+        common = reasons.most_common(_REASONS)
+        rest = sum(reasons.values()) - sum(count for _, count in common)
+        words = [f"{count} {reason}" for reason, count in common] + ([f"{rest} for other reasons"] if rest else [])
+        yield f"untested {sum(reasons.values())}: {'; '.join(words)}"
+
+
+_REASONS = 3
 
 
 def _few(probe: PlannedProbe, machine: Machine) -> str:

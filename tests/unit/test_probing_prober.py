@@ -279,3 +279,11 @@ def test_the_installation_check_comes_first_and_shallow_tiers_before_deep_ones(t
     made = prober(tmp_path, folder, patterns=("test_first", "test_a.py::test_passes", "test_behaves"))
     made.run(made.subject(CELL, held.lock, held.installed), held, told.append)
     assert [line.split("::")[1].split()[0] for line in told] == ["test_first", "test_passes", "test_behaves"]
+
+
+def test_what_is_untested_is_told_in_one_line(tmp_path: Path) -> None:
+    skipping = "import pytest\n\n\n@pytest.mark.parametrize('case', range(7))\ndef test_skips(case):\n"
+    skipping += "    pytest.skip(f'no reason {case // 2}')\n"
+    told: list[str] = []
+    _run(prober(tmp_path, folder_of(tmp_path / "probes", test_skips=skipping)), told)
+    assert told == ["untested 7: 2 no reason 0; 2 no reason 1; 2 no reason 2; 1 for other reasons"]
