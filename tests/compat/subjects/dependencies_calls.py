@@ -12,19 +12,16 @@ from transformers_tiny import say
 
 
 def non_tensor() -> None:
-    """Measure what the data that is no tensor becomes when two batches of verl are joined."""
+    """Measure what data that is no tensor reads as when two batches that differ in it are joined."""
     import torch
     from tensordict import NonTensorData, TensorDict
-    from tensordict.tensorclass import NonTensorStack
 
-    first, second = (
-        TensorDict({"a": torch.zeros(2, 1), "meta": NonTensorData("x", batch_size=[2])}, batch_size=[2])
-        for _ in range(2)
-    )
-    joined = torch.cat([first, second])
-    kept = joined.get("meta") if hasattr(joined, "get") else joined["meta"]
-    read = joined["meta"]
-    say(read=type(read).__name__, held=type(kept).__name__, scalar=isinstance(read, str), stack=NonTensorStack.__name__)
+    batches = [
+        TensorDict({"a": torch.zeros(2, 1), "meta": NonTensorData(value, batch_size=[2])}, batch_size=[2])
+        for value in ("x", "y")
+    ]
+    read = torch.cat(batches)["meta"]
+    say(read=repr(read), scalar=isinstance(read, str))
 
 
 def chunked() -> None:
