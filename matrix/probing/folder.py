@@ -26,17 +26,28 @@ def probes_folder() -> Path:
 
 @functools.cache
 def file_digest(folder: Path, name: str) -> str:
-    """Return `sha256:<hex>` of a file of probes and of the folders beside it that it names; of nothing for no file.
+    """Return `sha256:<hex>` of a file of probes and of what it names in the folders beside it; of nothing for no file.
 
-    That a folder's name stands in the text is enough: a digest that covers too much asks again, one that covers too
-    little gives an answer that is no longer true.
+    Where a folder's name stands in the text, all of the folder counts; else those of its files whose names do, and what
+    these name in turn. A digest that covers too much asks again, one that covers too little gives an answer that is no
+    longer true.
     """
     path = folder / name
     if not path.is_file():
         return _hex(b"")
-    text = path.read_text(encoding="utf-8", errors="replace")
     beside = [inner for inner in sorted(folder.iterdir()) if inner.is_dir() and inner.name not in _SHARED]
-    return _of(folder, [path, *(file for inner in beside if inner.name in text for file in _files(inner))])
+    named, unread = [path], [path]
+    while unread:
+        text = unread.pop().read_text(encoding="utf-8", errors="replace")
+        more = [
+            file
+            for inner in beside
+            for file in _files(inner)
+            if file not in named and (inner.name in text or file.stem in text)
+        ]
+        named += more
+        unread += more
+    return _of(folder, sorted(named))
 
 
 @functools.cache

@@ -72,14 +72,29 @@ def test_without_verl_there_is_no_entry_point() -> None:
     assert _facts(thing="1").entry_points == []
 
 
-def test_a_digest_covers_the_folders_that_a_probe_names_and_no_others(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, test_a="import ppo", test_b="pass")
-    (folder / "ppo").mkdir()
-    before = {name: folders.file_digest(folder, name) for name in ("test_a.py", "test_b.py", "gone.py")}
-    (folder / "ppo" / "x.py").write_text("1")
+@pytest.mark.parametrize(
+    ("changed", "asked_again"),
+    [
+        ("ppo/step.py", {"test_folder.py"}),
+        ("subjects/alone.py", {"test_stem.py"}),
+        ("subjects/second.py", {"test_stem.py"}),
+        ("subjects/other.py", set()),
+        ("test_plain.py", {"test_plain.py"}),
+    ],
+)
+def test_a_digest_covers_what_a_probe_names_and_nothing_else(
+    tmp_path: Path, changed: str, asked_again: set[str]
+) -> None:
+    folder = folder_of(tmp_path, test_folder="run = ppo", test_stem="run = 'alone'", test_plain="pass")
+    for name, text in {"ppo/step": "1", "subjects/alone": "import second", "subjects/second": "1"}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(text)
+    names = ("test_folder.py", "test_stem.py", "test_plain.py", "gone.py")
+    before = {name: folders.file_digest(folder, name) for name in names}
+    (folder / changed).write_text("import second # edited")
     folders.file_digest.cache_clear()
     after = {name: folders.file_digest(folder, name) for name in before}
-    assert {name for name in before if before[name] != after[name]} == {"test_a.py"}
+    assert {name for name in before if before[name] != after[name]} == asked_again
 
 
 def test_the_probes_are_those_of_the_checkout_and_their_lack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
