@@ -71,14 +71,15 @@ def test_numpy_ranges_meet(trial: Trial) -> None:
 @pytest.mark.failure("resolver-picks-transformers5-for-old-pairs")
 @pytest.mark.needs("verl", "transformers")
 def test_transformers_unbounded(trial: Trial) -> None:
-    """Verl's metadata, and those of an installed vLLM, keep a transformers that is too new for them away."""
-    version = trial.cell.version("transformers")
+    """Verl's metadata, and those of an installed vLLM, name a newest transformers."""
+    version = str(trial.cell.version("transformers"))
     ranges = {name: _asked(name, "transformers") for name in ("verl", "vllm") if trial.cell.version(name)}
-    free = all(wanted is None or wanted.contains(str(version)) for wanted in ranges.values())
+    if any(wanted is not None and not wanted.contains(version) for wanted in ranges.values()):
+        pytest.skip("this set was not resolved: its transformers is one that the metadata exclude")
+    free = all(wanted is None or wanted.contains("99999") for wanted in ranges.values())
     told = {name: str(wanted or "any") for name, wanted in ranges.items()}
-    trial.observed(
-        free and Version(str(version)) >= Version("5"), f"transformers {version} is let in by {told}", **told
-    )
+    wrong = free and Version(version) >= Version("5")
+    trial.observed(wrong, f"transformers {version} is let in by {told}", **told)
 
 
 @pytest.mark.failure("verl-stable-dockerfile-transformers-override")
