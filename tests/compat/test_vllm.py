@@ -149,8 +149,6 @@ def test_flag_of_old_scripts_is_refused(trial: Trial) -> None:
 @pytest.mark.limit(220)
 def test_flag_that_verl_writes_is_refused(trial: Trial) -> None:
     """verl hands on cudagraph_capture_sizes as a flag that vLLM's parser refuses."""
-    ended = ran("vllm_verl", "imports", f"{ROLLOUT}/vllm_async_server.py", "nothing")
-    assert ended.code == 0, ended.last_line
     from importlib.metadata import files
 
     server = next(path for path in files("verl") or () if str(path) == f"{ROLLOUT}/vllm_async_server.py")

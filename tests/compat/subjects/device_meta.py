@@ -29,13 +29,13 @@ def materialise(model: torch.nn.Module) -> None:
             if held is not None and (how != "layers" or isinstance(module, torch.nn.Embedding)):
                 module._parameters[name] = torch.nn.Parameter(torch.empty_like(held, device="cpu"))
         for name, buffer in module._buffers.items():
-            if buffer is not None and how == "sound":
+            if buffer is not None and how != "buffers":
                 module._buffers[name] = torch.empty_like(buffer, device="cpu")
     with torch.no_grad():
         for held, wanted in zip(model.parameters(), real.parameters(), strict=True):
             if not held.is_meta:
                 held.copy_(wanted)
-        if how == "sound":
+        if how != "buffers":
             found, values = rotary(model), rotary(real)
             assert found
             assert found.keys() == values.keys()

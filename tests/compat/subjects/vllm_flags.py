@@ -10,8 +10,12 @@ try:
 except ImportError:
     from vllm.utils import FlexibleArgumentParser
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.platforms import current_platform
+
+if not current_platform.device_type:
+    # The parser shows the default of each option, and for that of the device it wants some device to be there.
+    current_platform.device_type = "cpu"
 
 parser = FlexibleArgumentParser(prog="vllm serve")
-# AsyncEngineArgs adds what only the server knows to what every engine knows.
 AsyncEngineArgs.add_cli_args(parser)
 print("parsed:", parser.parse_args(sys.argv[1:]))

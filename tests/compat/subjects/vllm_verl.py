@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.machinery
 import importlib.util
 import re
 import sys
@@ -41,7 +42,7 @@ def run(path: Path, node: ast.stmt, names: dict[str, Any]) -> None:
 def imports(file: str, pattern: str) -> None:
     """Run the import statements on modules that PATTERN matches, with the condition or handler around them."""
     path, tree = parsed(file)
-    names: dict[str, Any] = {"__name__": "verl_statement", "__file__": str(path)}
+    names: dict[str, Any] = {"__name__": "verl_statement", "vllm": importlib.import_module("vllm")}
     count = 0
     for node in tree.body:
         if _prepares(node):
@@ -63,19 +64,20 @@ def _names(node: ast.AST, pattern: str) -> bool:
 
 
 def _prepares(node: ast.stmt) -> bool:
-    """Return whether a condition on vLLM's version may need this statement: version classes and constants."""
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        module = getattr(node, "module", None) or node.names[0].name
-        return module in {"vllm", "packaging"} and all(item.name != "LLM" for item in node.names)
+    """Return whether a condition on vLLM's version may need this statement: the version class and constants of it."""
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").startswith("packaging")
     return isinstance(node, ast.Assign) and "VERSION" in ast.unparse(node.targets[0])
 
 
 def gate() -> None:
     """Import verl's gate on vLLM and what it imports itself, without running the packages around it."""
+    root = source("verl")
     for name in ("verl", "verl.utils", "verl.third_party"):
-        package = types.ModuleType(name)
-        package.__path__ = [str(source(name.replace(".", "/")))]
-        sys.modules[name] = package
+        place = str(root.joinpath(*name.split(".")[1:]))
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [place]
+        sys.modules[name] = importlib.util.module_from_spec(spec)
     importlib.import_module("verl.third_party.vllm")
     print("statements: 1")
 
