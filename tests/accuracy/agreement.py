@@ -1,10 +1,11 @@
-"""How well tier `surface` foretells tier `import`: ``python tests/accuracy/agreement.py [--home DIR] [--wrong]``.
+"""How well tier `surface` foretells tier `import`: ``python tests/accuracy/agreement.py [--store DIR] [--wrong]``.
 
-Reads the store: for each cell that was installed and probed, what the surface check said of each of verl's entry points
-(`ok`, `breaks`, `absent`), and what its import came to there. A pair counts where both have an answer at the same
-versions; one that was not tried, or that fails for want of a whole package or of a GPU's library, or by a package
-outside the axes, is aside: that is a fact about the environment, not about the versions that are compared. A *hit* is
-an import that fails and was foretold; precision is hits of what was foretold, recall hits of what failed.
+Reads the store of --home, or the one that --store names (reports/evidence/cpu is shipped): for each cell that was
+installed and probed, what the surface check said of each of verl's entry points (`ok`, `breaks`, `absent`), and what
+its import came to there. A pair counts where both have an answer at the same versions; one that was not tried, or that
+fails for want of a whole package or of a GPU's library, or by a package outside the axes, is aside: that is a fact
+about the environment, not about the versions that are compared. A *hit* is an import that fails and was foretold;
+precision is hits of what was foretold, recall hits of what failed.
 
 The recorded imports of other environments are measured by score.py; here the tool's own observations are.
 """
@@ -29,7 +30,7 @@ from matrix.store import Store  # noqa: E402
 from matrix.tier import Outcome, Tier  # noqa: E402
 
 PROBE = "compat/test_import.py::test_entry_point_imports["
-ASIDE = re.compile(r"No module named '\w+'|lib(?:cuda|cudart|nccl|cupti|nv\w+)[\w.-]*\.so")
+ASIDE = re.compile(r"No module named '\w+'|version None not supported|lib(?:cuda|cudart|nccl|cupti|nv\w+)[\w.-]*\.so")
 """What a failed import says where a package is not installed at all, or the machine has no GPU."""
 ROOTS = frozenset({axis.module for axis in Axis})
 ENOUGH = 60
@@ -113,9 +114,10 @@ def main(argv: list[str] | None = None) -> int:
     """Print the table; 0, also where nothing is stored yet, which is said."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--home", help="where the observations are (VERL_MATRIX_HOME)")
+    parser.add_argument("--store", type=Path, help="an evidence store instead, as evidence.py makes one")
     parser.add_argument("--wrong", action="store_true", help="list every pair that disagrees")
     options, _ = parser.parse_known_args(argv)
-    found = list(pairs(Store(Home.find(options.home).store)))
+    found = list(pairs(Store(options.store or Home.find(options.home).store)))
     if not found:
         sys.stdout.write("agreement: no cell was installed and probed yet; `nox -s compat -- CELL` does that\n")
         return 0

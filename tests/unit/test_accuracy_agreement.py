@@ -43,6 +43,8 @@ def test_what_a_pair_counts_as(
     [
         ("ModuleNotFoundError: No module named 'flash_attn'", True),
         ("ModuleNotFoundError: No module named 'vllm.lora.models'", False),
+        ("ValueError: vllm version None not supported and SGLang also not Found", True),
+        ("ValueError: vllm version 0.11.0 not supported and SGLang also not Found", False),
         ("ImportError: libcuda.so.1: cannot open shared object file", True),
         ("ImportError: cannot import name 'X' from 'vllm'", False),
         ("ImportError: cannot import name 'X' from 'vllm.lora' (vllm/lora.py)", False),
@@ -63,3 +65,12 @@ def test_what_says_nothing_of_versions_is_aside(
 def test_that_nothing_was_installed_yet_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--home", str(tmp_path)]) == 0
     assert "no cell was installed" in capsys.readouterr().out
+
+
+def test_an_evidence_store_is_read_in_the_place_of_a_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(tmp_path / "kept").add(
+        observation("a", Tier.SURFACE, detail={"entry_points": {"ppo": "ok"}}),
+        observation("a", Tier.IMPORT, probe=f"{PROBE}ppo]"),
+    )
+    assert main(["--home", str(tmp_path / "none"), "--store", str(tmp_path / "kept")]) == 0
+    assert "| all | 0 | 0 | 0 | 1 | 0 |" in capsys.readouterr().out

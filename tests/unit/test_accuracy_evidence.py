@@ -1,0 +1,83 @@
+"""The evidence store: which observations are copied, that a repetition adds nothing, and nothing to copy."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from matrix.store import Store
+from matrix.tier import Outcome, Tier
+from tests.accuracy.evidence import main
+from tests.unit.run_fakes import AT, observation
+
+LATER = AT + timedelta(hours=1)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home with two cells that were probed and one that was not."""
+    Store(tmp_path / "store").add(
+        observation("a", Tier.RESOLVE),
+        observation("a", Tier.SURFACE, detail={"entry_points": {"ppo": "ok"}, "findings": ["x" * 9000]}),
+        observation("a", Tier.IMPORT, Outcome.BROKEN, probe="compat/x.py::one", reads={"lock": "old"}),
+        observation("a", Tier.IMPORT, probe="compat/x.py::one", reads={"lock": "new"}, at=LATER),
+        observation("a", Tier.BEHAVE, Outcome.UNTESTED, probe="compat/x.py::two"),
+        observation("a", Tier.GPU, probe="compat/x.py::three"),
+        observation("b", Tier.SURFACE),
+        observation("b", Tier.BEHAVE, Outcome.UNTESTED, probe="compat/x.py::two"),
+        observation("c", Tier.BEHAVE, Outcome.DEGRADED, probe="compat/x.py::two", reads={"machine": "x86"}),
+        observation("c", Tier.BEHAVE, Outcome.OK, probe="compat/x.py::two", reads={"machine": "arm"}),
+    )
+    return tmp_path
+
+
+def _held(folder: Path) -> list[tuple[str, str, str]]:
+    return [(item.question.cell, item.question.tier.value, item.outcome.value) for item in Store(folder)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (
+            [],
+            [
+                ("a", "resolve", "ok"),
+                ("a", "surface", "ok"),
+                ("a", "import", "ok"),
+                ("c", "behave", "degraded"),
+                ("c", "behave", "ok"),
+            ],
+        ),
+        (["--cells", "a"], [("a", "resolve", "ok"), ("a", "surface", "ok"), ("a", "import", "ok")]),
+    ],
+)
+def test_the_latest_of_what_was_tried_is_copied_once(
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cells: list[str],
+    expected: list[tuple[str, str, str]],
+) -> None:
+    to = tmp_path / "evidence"
+    words = [str(to), "--home", str(home), *cells]
+    assert main(words) == 0
+    assert _held(to) == expected
+    assert "import 1" in capsys.readouterr().out
+    assert main(words) == 0
+    assert _held(to) == expected
+    assert "nothing" in capsys.readouterr().out
+
+
+def test_large_details_come_along(home: Path, tmp_path: Path) -> None:
+    to = tmp_path / "evidence"
+    main([str(to), "--home", str(home)])
+    (surface,) = Store(to).find(tier=Tier.SURFACE)
+    assert surface.detail["findings"] == ["x" * 9000]
+
+
+def test_nothing_to_copy_is_told(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "evidence"), "--home", str(home), "--cells", "nothing*"]) == 1
+    assert "installed and probed" in capsys.readouterr().out
+    assert not (tmp_path / "evidence").exists()
