@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from kit import Cell, Ended, Trial, run_python
 from kit.blame import judge_own
+from kit.elf import unresolved
 
 SUBJECTS = Path(__file__).parent / "subjects"
 SENTENCE = re.compile(r"Model architectures \[.*\] failed to be inspected")
@@ -103,25 +104,64 @@ def test_cause_is_not_in_the_error(trial: Trial, cell: Cell) -> None:
     assert "einops" not in raised, "the cause is in the error itself, so nothing is hidden any more"
 
 
+def unresolved_symbols() -> str | None:
+    """Return the loader's words for vLLM's compiled library and the installed torch, None where all is resolved.
+
+    Read from the symbols of both: loading it needs the driver's libcuda, which a machine without a GPU has not.
+    """
+    folders = []
+    for package in ("vllm", "torch"):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.submodule_search_locations is not None
+        folders.append(Path(next(iter(spec.submodule_search_locations))))
+    extension = folders[0] / "_C.abi3.so"
+    if not extension.is_file():
+        pytest.skip("this vLLM has no _C.abi3.so: it is built on torch's stable interface")
+    missing = sorted(unresolved(extension, sorted((folders[1] / "lib").glob("lib*.so*"))))
+    return f"ImportError: {extension}: undefined symbol: {missing[0]}" if missing else None
+
+
+def judge_symbols(trial: Trial) -> None:
+    """Judge where the record speaks: on the torch it names, and on the one that vLLM asks for."""
+    if trial.record.applies != "yes" and not fits("vllm", "torch"):
+        pytest.skip("vLLM and torch do not fit here in another way than this record's")
+    trial.judge(unresolved_symbols())
+
+
+@pytest.mark.failure("inspect-extension-older-torch")
+@pytest.mark.needs("vllm>=0.7.2", "torch")
+def test_extension_against_an_older_torch(trial: Trial) -> None:
+    """vLLM's compiled library wants names that a torch before 2.7 does not define."""
+    judge_symbols(trial)
+
+
+@pytest.mark.failure("inspect-extension-newer-torch")
+@pytest.mark.needs("vllm>=0.7.2", "torch")
+def test_extension_against_a_newer_torch(trial: Trial) -> None:
+    """vLLM's compiled library wants names that a torch from 2.7 on does not define any more."""
+    judge_symbols(trial)
+
+
 @pytest.mark.failure("inspect-torchvision-nms")
 @pytest.mark.needs("torch", "torchvision")
 @pytest.mark.limit(300)
 def test_torchvision_of_another_torch(trial: Trial) -> None:
     """torchvision cannot register its operators with a torch that it was not built for, and imports with its own."""
     ended = run_python("-c", "import torchvision", timeout=200)
-    if torchvision_fits():
+    if fits("torchvision", "torch"):
         assert ended.code == 0, ended.last_line
         pytest.skip("torchvision is the one for this torch, and imports")
     judge_own(trial, ended, general=GENERAL)
 
 
-def torchvision_fits() -> bool:
-    """Return whether the installed torch is the exact one that torchvision's metadata ask for."""
+def fits(package: str, other: str) -> bool:
+    """Return whether the installed `other` is what the metadata of `package` ask for."""
     from packaging.requirements import Requirement
 
-    asked = [Requirement(text) for text in importlib.metadata.requires("torchvision") or ()]
-    installed = importlib.metadata.version("torch")
-    return all(one.specifier.contains(installed, prereleases=True) for one in asked if one.name == "torch")
+    asked = [Requirement(text) for text in importlib.metadata.requires(package) or ()]
+    installed = importlib.metadata.version(other)
+    return all(one.specifier.contains(installed, prereleases=True) for one in asked if one.name == other)
 
 
 @pytest.mark.needs("vllm>=0.7.2", "transformers")
