@@ -119,7 +119,7 @@ def speed(session: nox.Session) -> None:
 
 @nox.session
 def accuracy(session: nox.Session) -> None:
-    """Measure the surface tier: against recorded real imports, the import tier, findings judged by hand, failures."""
+    """Measure the surface tier (against real imports, findings judged by hand, known failures) and the doctor."""
     session.install("-e", ".")
-    for script in ("score", "agreement", "review", "known"):
+    for script in ("score", "agreement", "review", "known", "doctor"):
         session.run("python", f"tests/accuracy/{script}.py", *session.posargs)
