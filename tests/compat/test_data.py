@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Cell, run_python
+from kit import Cell, Trial, run_python
 from packaging.version import Version
 
 SUBJECT = Path(__file__).parent / "subjects" / "data_verl.py"
@@ -87,6 +87,22 @@ def test_sources_that_no_reward_knows_raise(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.failure("datasets-local-fsspec-protocol")
+@pytest.mark.needs("verl>=0.4", "datasets", "fsspec", "pyarrow", "transformers")
+@pytest.mark.limit(300)
+def test_a_good_file_is_read(trial: Trial, tmp_path: Path) -> None:
+    """RLHFDataset reads a parquet of five rows, which an old datasets beside a newer fsspec does not."""
+    found = _asked("good", str(tmp_path))
+    trial.judge(None if found[0] == 5 else "\n".join(map(str, found)))
+
+
+def _known(cell: Cell, said: list[Any]) -> str:
+    """Return the record of this cell that these errors show, "" where there is none."""
+    text = "\n".join(map(str, said))
+    shown = (record.id for record in cell.records.values() if record.applies == "yes" and record.matches(text))
+    return next(shown, "")
+
+
 @pytest.mark.needs("verl>=0.4", "pyarrow", "transformers")
 @pytest.mark.limit(400)
 def test_files_are_read_or_refused(cell: Cell, tmp_path: Path) -> None:
@@ -96,6 +112,8 @@ def test_files_are_read_or_refused(cell: Cell, tmp_path: Path) -> None:
     as too long, so a file without prompts, or with text for prompts, becomes a dataset of no rows.
     """
     found = _asked("read", str(tmp_path), timeout=360)
+    if known := _known(cell, found["good whole"]):
+        pytest.skip(f"no file is read here, which is {known}")
     for way in ("whole", "filtered"):
         assert found[f"good {way}"][0] == 5, f"a good file is not read: {found[f'good {way}']}"
         keys = found[f"good {way}"][1]

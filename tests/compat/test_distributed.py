@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit import Trial
+from kit.blame import judge_own
 from kit.measure import measure, run_subject
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
@@ -24,7 +25,16 @@ def test_nccl_where_no_gpu_is_visible(trial: Trial) -> None:
 @pytest.mark.limit(240)
 def test_backend_that_names_the_cpu_twice(trial: Trial) -> None:
     """The process group of verl asks for `cpu:gloo,cpu:…` where it finds no GPU."""
-    trial.judge(run_subject("distributed_torch", "verl_backend", env=NO_GPU))
+    judge_own(trial, run_subject("distributed_torch", "verl_backend", env=NO_GPU))
+
+
+@pytest.mark.failure("no-nccl-backend-on-cpu")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.4.1", "torch")
+@pytest.mark.limit(240)
+def test_backend_between_gpus_that_are_not_there(trial: Trial) -> None:
+    """Asked for its backend between GPUs, verl raises where it finds no GPU."""
+    trial.judge(run_subject("distributed_torch", "backend_name", env=NO_GPU))
 
 
 @pytest.mark.failure("gloo-no-list-all-to-all")

@@ -5,6 +5,7 @@ take from the response and the score. Only verl's gsm8k module is loaded, from i
 `python data_verl.py sources FILE`: FILE holds a list of data_source; for each the score of "#### 72" against "72", or
 the error. `python data_verl.py read FOLDER`: writes good and bad files there and reads each as RLHFDataset does, with
 and without the filter of long prompts: [rows, keys of the first] or the errors from the outermost to the innermost.
+`python data_verl.py good FOLDER`: the same of the good file alone, without the filter.
 Where that part of verl does not import, which is another probe's matter, the answer of both is {"untested": why}.
 """
 
@@ -55,35 +56,44 @@ def sources(path: str) -> dict[str, Any]:
 
 def read(folder: str) -> dict[str, Any]:
     """Return how RLHFDataset reads each file."""
+    tokenizer = _tokenizer()
+    return {
+        f"{file.stem} {'filtered' if filtered else 'whole'}": _read(file, tokenizer, filtered)
+        for file in _files(Path(folder))
+        for filtered in (True, False)
+    }
+
+
+def good(folder: str) -> list[Any]:
+    """Return how RLHFDataset reads the good file."""
+    return _read(_files(Path(folder))[0], _tokenizer(), filtered=False)
+
+
+def _read(file: Path, tokenizer: Any, filtered: bool) -> list[Any]:
+    """Return [rows, keys of the first], or the errors from the outermost to the innermost."""
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    tokenizer = _tokenizer()
-    found: dict[str, Any] = {}
-    for file in _files(Path(folder)):
-        for filtered in (True, False):
-            config = OmegaConf.create(
-                {
-                    "cache_dir": str(Path(folder, "cache")),
-                    "prompt_key": "prompt",
-                    "max_prompt_length": 64,
-                    "filter_overlong_prompts": filtered,
-                    "filter_overlong_prompts_workers": 1,
-                    "truncation": "error",
-                }
-            )
-            key = f"{file.stem} {'filtered' if filtered else 'whole'}"
-            try:
-                made = RLHFDataset(data_files=str(file), tokenizer=tokenizer, config=config)
-                found[key] = [len(made), sorted(made[0]) if len(made) else []]
-            except Exception as error:
-                chain: list[str] = []
-                current: BaseException | None = error
-                while current is not None:
-                    chain.append(f"{type(current).__name__}: {str(current)[:200]}")
-                    current = current.__cause__ or current.__context__
-                found[key] = chain
-    return found
+    config = OmegaConf.create(
+        {
+            "cache_dir": str(file.parent / "cache"),
+            "prompt_key": "prompt",
+            "max_prompt_length": 64,
+            "filter_overlong_prompts": filtered,
+            "filter_overlong_prompts_workers": 1,
+            "truncation": "error",
+        }
+    )
+    try:
+        made = RLHFDataset(data_files=str(file), tokenizer=tokenizer, config=config)
+        return [len(made), sorted(made[0]) if len(made) else []]
+    except Exception as error:
+        chain: list[str] = []
+        current: BaseException | None = error
+        while current is not None:
+            chain.append(f"{type(current).__name__}: {str(current)[:200]}")
+            current = current.__cause__ or current.__context__
+        return chain
 
 
 def _files(folder: Path) -> list[Path]:
@@ -102,14 +112,14 @@ def _files(folder: Path) -> list[Path]:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
         return path
 
-    good = write("good", [row(number) for number in range(5)])
-    content = good.read_bytes()
+    whole = write("good", [row(number) for number in range(5)])
+    content = whole.read_bytes()
     (folder / "truncated.parquet").write_bytes(content[: len(content) // 2])
     (folder / "csv.parquet").write_text("prompt,answer\nhello,72\n", encoding="utf-8")
     (folder / "empty.parquet").write_bytes(b"")
     nameless = [{name: value for name, value in row(number).items() if name != "prompt"} for number in range(5)]
     return [
-        good,
+        whole,
         write("no_prompt", nameless),
         write("text_prompt", [row(number, prompt="hello") for number in range(5)]),
         folder / "truncated.parquet",
@@ -134,11 +144,12 @@ def _tokenizer() -> Any:
 
 
 if __name__ == "__main__":
-    needed = {"sources": "verl.utils.reward_score", "read": "verl.utils.dataset.rl_dataset"}.get(sys.argv[1])
+    needed = {"sources": "verl.utils.reward_score", "read": "verl.utils.dataset.rl_dataset",
+              "good": "verl.utils.dataset.rl_dataset"}.get(sys.argv[1])  # fmt: skip
     try:
         if needed:
             importlib.import_module(needed)
-        answer = {"answers": answers, "sources": sources, "read": read}[sys.argv[1]](sys.argv[2])
+        answer = {"answers": answers, "sources": sources, "read": read, "good": good}[sys.argv[1]](sys.argv[2])
     except ImportError as error:
         answer = {"untested": f"{needed or 'verl'} does not import here: {error}"}
     print("\n" + json.dumps(answer))

@@ -29,6 +29,14 @@ def verl_backend() -> dict[str, object]:
     return {}
 
 
+def backend_name() -> dict[str, object]:
+    """Ask verl for the backend between GPUs, where it finds none."""
+    from verl.utils.device import get_nccl_backend
+
+    print("READY", flush=True)
+    return {"backend": get_nccl_backend()}
+
+
 def missing_rank() -> dict[str, object]:
     """Wait five seconds at most for a second rank that never comes."""
     import torch.distributed as dist
@@ -63,12 +71,15 @@ def merge_strided() -> dict[str, object]:
 def fsdp2_clip() -> dict[str, object]:
     """Clip a gradient with the function that verl uses under FSDP2."""
     import torch
-    from verl.utils.fsdp_utils import fsdp2_clip_grad_norm_
+    from verl.utils import fsdp_utils
 
     print("READY", flush=True)
+    # From 0.9.0 verl names a GPU as the device where there is none; the norm may stay where it was computed.
+    if hasattr(fsdp_utils, "get_device_id"):
+        fsdp_utils.get_device_id = lambda: "cpu"
     parameter = torch.nn.Parameter(torch.ones(3))
     parameter.grad = torch.ones(3)
-    return {"norm": float(fsdp2_clip_grad_norm_([parameter], 1.0))}
+    return {"norm": float(fsdp_utils.fsdp2_clip_grad_norm_([parameter], 1.0))}
 
 
 def resume() -> dict[str, object]:
@@ -142,10 +153,9 @@ def _list_all_to_all(rank: int) -> object:
 
 
 def _micro_batches(rank: int) -> object:
-    import importlib.util
-
     import torch
     import torch.distributed as dist
+    import verl
     from verl import DataProto
     from verl.utils.seqlen_balancing import prepare_dynamic_batch
 
@@ -153,7 +163,7 @@ def _micro_batches(rank: int) -> object:
     mask = torch.stack([(torch.arange(100) < length).long() for length in lengths])
     data = DataProto.from_dict(tensors={"attention_mask": mask, "input_ids": mask})
     # As the callers of the release do: the workers of up to 0.7 name no group, the engines of later ones name theirs.
-    old = importlib.util.find_spec("verl.workers.actor.dp_actor") is not None
+    old = Path(verl.__path__[0], "workers", "actor", "dp_actor.py").is_file()
     group = {} if old else {"dp_group": dist.group.WORLD}
     return len(prepare_dynamic_batch(data, max_token_len=200, **group)[0])
 
@@ -182,8 +192,19 @@ def _two_ranks(case: str) -> dict[str, object]:
     return {"ranks": [json.loads(Path(f"{store}.{rank}").read_text()) for rank in (0, 1)]}
 
 
-CASES = {function.__name__: function for function in (nccl_alone, verl_backend, missing_rank, strided, merge_strided,
-                                                      fsdp2_clip, resume, nested_rows, runtime_env)}  # fmt: skip
+_ALONE = (
+    nccl_alone,
+    verl_backend,
+    backend_name,
+    missing_rank,
+    strided,
+    merge_strided,
+    fsdp2_clip,
+    resume,
+    nested_rows,
+    runtime_env,
+)
+CASES = {function.__name__: function for function in _ALONE}
 if __name__ == "__main__":
     name = sys.argv[1]
     print(json.dumps(_two_ranks(name) if name in RANKED else CASES[name]()))
