@@ -87,10 +87,17 @@ def _visit(
     reused: dict[str, Probed],
 ) -> None:
     assert visitor is not None
-    tiers = deep_tiers(job)
+    tiers, begun = deep_tiers(job), job.clock()
     try:
         job.progress.note(cell.name)
         probed = visitor.visit(cell, resolved, lambda text: job.progress.note(f"  {text}"))
+    except KeyboardInterrupt:
+        # What had ended by then is in the store, and is part of what this run found.
+        stored = [item for item in job.store.for_cell(cell.name) if item.question.tier in tiers]
+        ended = tuple(item for item in stored if item.at >= begun)
+        if ended:
+            visits.observations[cell.name] = ended
+        raise
     except MatrixError as error:
         visits.refusals[cell.name] = Refusal.of(error)
         job.progress.done(tiers[-1], cell.name, Outcome.UNTESTED, reused=False)

@@ -305,14 +305,14 @@ def _evidence(job: Job, ledger: Ledger, cell: Cell) -> Iterator[Observation]:
     for tier in deep_tiers(job):
         if not any(item.question.tier is tier for item in probes):
             refusal = ledger.refusals.get(tier, {}).get(cell.name)
-            yield untested(cell, tier, _why_not(refusal, probes), job)
+            yield untested(cell, tier, _why_not(refusal, probes, interrupted=ledger.interrupted), job)
 
 
-def _why_not(refusal: Refusal | None, probes: Sequence[Observation]) -> str:
+def _why_not(refusal: Refusal | None, probes: Sequence[Observation], *, interrupted: bool) -> str:
     """Return why a cell that was to go deep has no probe at a tier."""
     if refusal is not None:
         return refusal.line
-    return "no probe of this tier was chosen" if probes else INTERRUPTED
+    return "no probe of this tier was chosen" if probes and not interrupted else INTERRUPTED
 
 
 _FAULTLESS = (IndexUnreachableError, ToolError, CorruptFileError)

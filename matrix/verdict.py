@@ -94,6 +94,8 @@ class Verdict:
             "features": list(self.features),
             "axes": {pin.axis.value: str(pin.version) for pin in cell.pins},
             "extras": {pin.axis.value: list(pin.extras) for pin in cell.pins if pin.extras},
+            "variants": {pin.axis.value: pin.variant for pin in cell.pins if pin.variant},
+            "added": list(cell.added),
             "open": [axis.requirement for axis in cell.open_axes],
             "requirements": list(cell.requirements),
             "python": cell.platform.python,

@@ -146,6 +146,19 @@ def test_an_interrupt_leaves_what_is_finished(tmp_path: Path) -> None:
     assert result.tallies[-1].untested == 0
 
 
+def test_what_had_ended_in_a_cell_before_an_interrupt_is_part_of_the_result(tmp_path: Path) -> None:
+    class Stopped(FakeVisitor):
+        def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
+            job.store.add(*OK.observations[:1])
+            raise KeyboardInterrupt
+
+    job = _job(tmp_path, Stopped({}), cells=(GOOD,))
+    result = run(job)
+    assert result.interrupted
+    assert result.verdicts[0].deepest is OK.observations[0].question.tier
+    assert "behave untested: interrupted before it was asked" in result.verdicts[0].reasons
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
