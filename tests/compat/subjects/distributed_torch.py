@@ -39,10 +39,15 @@ def backend_name() -> dict[str, object]:
 
 def missing_rank() -> dict[str, object]:
     """Wait five seconds at most for a second rank that never comes."""
+    import socket
+
     import torch.distributed as dist
 
     print("READY", flush=True)
-    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=2, timeout=timedelta(seconds=5))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    dist.init_process_group("gloo", init_method=where, rank=0, world_size=2, timeout=timedelta(seconds=5))
     return {}
 
 

@@ -128,6 +128,7 @@ def overlong_patch() -> dict[str, object]:
 
 def chunked_guard() -> dict[str, object]:
     """Let verl's vLLM rollout check a context of 10240 tokens, 8192 batched tokens and chunked prefill."""
+    import tempfile
     from types import SimpleNamespace
 
     import torch
@@ -135,7 +136,8 @@ def chunked_guard() -> dict[str, object]:
     from verl.workers.rollout.vllm_rollout.vllm_rollout_spmd import vLLMRollout
 
     print("READY", flush=True)
-    torch.distributed.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+    store = f"file://{tempfile.mkdtemp()}/store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     config = OmegaConf.create({
         "tensor_model_parallel_size": 1, "data_parallel_size": 1, "expert_parallel_size": 1,
         "pipeline_model_parallel_size": 1, "max_num_batched_tokens": 8192, "enable_chunked_prefill": True,
