@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.cli import wiring
 from matrix.cli.front import Front
-from matrix.errors import DataError, ToolError
+from matrix.errors import DataError, ToolError, UsageError
 from matrix.home import Home
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def run(args: argparse.Namespace, front: Front) -> int:
     """Print what is wrong with the files; 0 nothing (or notes only), 1 something."""
     from matrix.dataset.check import Question, check
 
+    if "" in args.files:
+        raise UsageError("A file has no name: an empty word was given.", then="Name parquet files, or a folder.")
     question = Question(
         prompt_key=args.prompt_key,
         source_key=args.source_key,
@@ -87,37 +90,58 @@ def _text(found: Checked) -> str:
     lines = []
     for file in found.files:
         lines += _about(file)
-    lines += [_line(remark) for remark in found.between]
+    lines += [line for remark in found.between for line in _lines(remark)]
     versions = [scorer.version for scorer in found.question.scorers]
     if versions:
         lines.append(f"rewards looked up in verl {', '.join(versions)}")
-    else:
+    elif any(file.sources for file in found.files):
         lines.append("whether verl knows each data_source was not looked up: give --verl VERSION, or --verl all")
     bad = sum(not file.fit for file in found.files)
     lines.append("fit" if found.fit else f"not fit: {bad} of {len(found.files)} files" if bad else "not fit together")
-    return "\n".join(lines) + "\n"
+    return "\n".join(_CONTROL.sub(lambda sign: f"\\x{ord(sign[0]):02x}", line) for line in lines) + "\n"
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""What a data file holds is shown, and none of it may steer the terminal."""
+_SHOWN = 24
+_WIDEST = 100
+"""So many columns are shown, and so much of what one of them is called; --json has all."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}…"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _about(file: FileReport) -> list[str]:
     lines = [file.path]
     if file.rows is not None:
-        lines.append(f"  {file.rows} rows in {file.row_groups} row groups, {file.size} bytes")
-        lines += [f"  {name}: {kind}" for name, kind in file.columns.items()]
+        groups = _counted(file.row_groups, "row group")
+        lines.append(f"  {_counted(file.rows, 'row')} in {groups}, {_counted(file.size, 'byte')}")
+        lines += [f"  {_short(name)}: {_short(kind)}" for name, kind in list(file.columns.items())[:_SHOWN]]
+        if len(file.columns) > _SHOWN:
+            lines.append(f"  … and {_counted(len(file.columns) - _SHOWN, 'column')} more; --json has all")
     if file.sources:
         most = sorted(file.sources.items(), key=lambda item: -item[1])[:8]
-        lines.append("  data_source: " + ", ".join(f"{name} ({count})" for name, count in most))
-    if "characters_most" in file.figures:
+        lines.append("  data_source: " + ", ".join(f"{_short(name)} ({count})" for name, count in most))
+    if file.figures.get("characters_most"):
         least, middle, most_chars = (file.figures[f"characters_{word}"] for word in ("least", "median", "most"))
         lines.append(f"  prompts of {least:.0f} to {most_chars:.0f} characters, median {middle:.0f}")
     if "tokens_most" in file.figures:
         least, middle, most_tokens = (file.figures[f"tokens_{word}"] for word in ("least", "median", "most"))
         lines.append(f"  prompts of {least:.0f} to {most_tokens:.0f} tokens, median {middle:.0f}, without the template")
-    return lines + [_line(remark) for remark in file.remarks]
+    return lines + [line for remark in file.remarks for line in _lines(remark)]
 
 
-def _line(remark: Remark) -> str:
+def _lines(remark: Remark) -> list[str]:
+    from matrix.dataset.remark import Kind
+
     where = ""
-    if remark.rows:
-        where = f" ({remark.rows} rows" + (f", first {remark.first})" if remark.first is not None else ")")
-    then = f"\n    {remark.then}" if remark.then else ""
-    return f"  {remark.severity.value}: {remark.message}{where}{then}"
+    # How many rows repeat a prompt is what the message says.
+    if remark.rows and remark.kind is not Kind.DUPLICATE:
+        where = f" ({_counted(remark.rows, 'row')}" + (f", first {remark.first})" if remark.first is not None else ")")
+    then = [f"    {remark.then}"] if remark.then else []
+    return [f"  {remark.severity.value}: {remark.message}{where}", *then]

@@ -105,7 +105,7 @@ def _data(parser: argparse.ArgumentParser) -> None:
 _HEALTH = """
 
   verl-matrix health train.log --plot health.html"""
-_HEALTH_LOG = "verl's console output, or its file logger's JSON lines; gzip too; - reads standard input"
+_HEALTH_LOG = "verl's console output, or its file logger's JSON lines; gzip, bzip2 and xz too; - reads standard input"
 
 
 def _health(parser: argparse.ArgumentParser) -> None:
@@ -147,5 +147,8 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="import a model of vLLM as its child process does and show the child's own error: an architecture like "
         "Qwen2ForCausalLM, or a module like qwen2",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="also show the known failures of lesser weight that only a condition brings"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")

@@ -22,13 +22,13 @@ _Given = dict[str, "tuple[Version | None, str]"]
 
 def run(args: argparse.Namespace, front: Front) -> int:
     """Print the diagnosis that the words ask for; 0 nothing wrong found, 1 something is."""
-    if args.log and args.inspect:
+    if args.log is not None and args.inspect is not None:
         raise UsageError(
             "--log and --inspect are two questions.", then="Ask for one; --log names what to --inspect where it helps."
         )
-    if args.inspect:
+    if args.inspect is not None:
         return _inspect(args)
-    if args.log:
+    if args.log is not None:
         return _log(args)
     return _environment(args)
 
@@ -56,7 +56,7 @@ def _given(args: argparse.Namespace) -> _Given:
     from packaging.version import InvalidVersion, Version
 
     given: _Given = {}
-    if args.env:
+    if args.env is not None:
         environment = _asked(args.env)
         given |= {package: (version, "--env") for package, version in environment.versions.items()}
     for spec in args.fixed:
@@ -73,6 +73,8 @@ def _given(args: argparse.Namespace) -> _Given:
 def _asked(python: str | None) -> Environment:
     from matrix.doctor.environment import ask
 
+    if python == "":
+        raise UsageError("--env names no interpreter, but an empty word.", then="Write it like --env venv/bin/python.")
     return ask(python or sys.executable)
 
 
@@ -139,7 +141,7 @@ def _environment(args: argparse.Namespace) -> int:
     }
     spelt = ", ".join(f"{name} {version}" for name, version in stack.items()) or "none of the stack's packages"
     heading = f"{environment.executable}: Python {environment.python}; {spelt}"
-    _say(_json(checks_json(about, checks)) if args.json else checks_text(heading, checks))
+    _say(_json(checks_json(about, checks)) if args.json else checks_text(heading, checks, every=args.all))
     return 1 if sick(checks) else 0
 
 

@@ -8,7 +8,7 @@ import re
 import sys
 from datetime import UTC, datetime
 
-from matrix.cell import Cell, parse_name
+from matrix.cell import Axis, Cell, parse_name
 from matrix.cli import wiring
 from matrix.cli.front import Front
 from matrix.errors import NothingRanError, ProvisionError, UsageError
@@ -178,7 +178,7 @@ def _cell(args: argparse.Namespace) -> Cell:
 
 def _is_spec(word: str) -> bool:
     """Return whether the word is a requirement, and not the name of a cell, which holds no operator."""
-    return re.search(r"[=<>!~\[]", word) is not None or word.isalpha()
+    return re.search(r"[=<>!~\[]", word) is not None or word in {name for axis in Axis for name in (axis, axis.short)}
 
 
 def _refuse_words(words: list[str], action: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from matrix.axes import load_axes
 from matrix.cli.front import Front
 from matrix.errors import DataError, UsageError
-from matrix.failure import Applies, Failure, Family, Severity, Reach
+from matrix.failure import Applies, Failure, Family, Reach, Severity
 from matrix.known import Installed, Match, faults, matching, parse_installed, remedies
 from matrix.nearness import near_names
 from matrix.records import load_failures
@@ -207,14 +207,19 @@ def _text(failure: Failure) -> str:
         ("seen as", seen),
         ("cause", failure.cause),
         *(("way out", step) for step in failure.way_out),
-        *(("", f"{package}{within}") for package, within in failure.mended.items()),
+        *(("mended by", f"{package}{within}") for package, within in failure.mended.items()),
         ("probe", failure.probe or f"none: {failure.unprobed}"),
         ("known by", f"{failure.confidence.value}, checked {failure.checked}; testable at {failure.testable.value}"),
         ("sources", ", ".join(failure.sources)),
         ("note", failure.note),
     ]
-    lines = [f"{name:<9} {text}".rstrip() for name, text in rows if text]
+    lines = [f"{name:<9} {_hanging(text)}" for name, text in rows if text]
     return "\n  ".join([f"{failure.id} [{failure.family.value}]: {failure.title}", *lines])
+
+
+def _hanging(text: str) -> str:
+    """Return the text with the lines after its first one below it."""
+    return "\n            ".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 
 def _data(failure: Failure) -> dict[str, object]:

@@ -60,6 +60,8 @@ def _text(found: Diagnosis) -> str:
 
 
 def _about(one: Run, lacking: tuple[Metric, ...]) -> str:
+    from matrix.health.names import Metric
+
     what = f"run {one.number}: {_counted(len(one.steps), 'step')}, {one.steps[0]} to {one.steps[-1]}"
     if one.stride > 1:
         what += f" (every {one.stride}th looked at)"
@@ -67,8 +69,12 @@ def _about(one: Run, lacking: tuple[Metric, ...]) -> str:
         what += f", {_counted(len(one.restarts), 'restart')} at step " + ", ".join(str(at) for _, at in one.restarts)
     if one.rounded:
         what += "; numbers have three decimals"
-    known = len(lacking) and f"\n  not in this log: {', '.join(metric.value for metric in lacking)}"
-    return what + (known or "")
+    if not lacking:
+        return what
+    there = [metric.value for metric in Metric if metric not in lacking]
+    if len(lacking) > len(there):
+        return f"{what}\n  of {len(Metric)} metrics this log has {len(there)}: {', '.join(there) or 'none'}"
+    return f"{what}\n  not in this log: {', '.join(metric.value for metric in lacking)}"
 
 
 def _symptom(item: Symptom) -> list[str]:

@@ -61,7 +61,7 @@ def _answer(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
         return COMMANDS[args.command](args, front())
     except SystemExit as ended:
         # How argparse ends after --help, --version and words that it does not understand.
-        return int(ended.code or 0)
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except MatrixError as error:
         return _told(error)
     except KeyboardInterrupt:
@@ -113,6 +113,10 @@ def _fault() -> int:
 def _degrade_output() -> None:
     """Let standard output and error put a plain sign for what their encoding cannot hold: a mark is no fault."""
     codecs.register_error("verl-matrix", _plain)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # Started with the stream closed (`>&-`): there is nobody to tell, and the exit code still says it.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="verl-matrix")

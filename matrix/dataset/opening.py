@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import importlib
 from pathlib import Path
@@ -84,10 +85,11 @@ def _what(head: bytes) -> tuple[str, str]:
         if head.lstrip()[: len(magic)].lower() == magic.lower():
             return f"is {what}", then
     try:
-        text = head.decode("utf-8", "strict" if len(head) < 512 else "ignore")
+        # What is looked at may end within a character; elsewhere a byte that is none says that this is no text.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
-        return "is no parquet: its first bytes are not PAR1", "Write it with `to_parquet`."
-    if "\0" in text or "\ufffd" in text:
+        text = "\0"
+    if any(char < " " and char not in "\t\n\r\f\x1b" for char in text):
         return "is no parquet: its first bytes are not PAR1", "Write it with `to_parquet`."
     first = text.lstrip().splitlines()[0] if text.strip() else ""
     if first.startswith(("{", "[")):
@@ -111,7 +113,8 @@ def _near(path: Path) -> str:
         there = sorted(item.name for item in folder.iterdir() if item.suffix == ".parquet")[:5]
     except OSError:
         return ""
-    return f"In {folder}: {', '.join(there)}." if there else f"No parquet file lies in {folder}."
+    where = "this folder" if folder == Path() else str(folder)
+    return f"In {where}: {', '.join(there)}." if there else f"No parquet file lies in {where}."
 
 
 def _error(kind: Kind, what: str, then: str = "") -> Remark:

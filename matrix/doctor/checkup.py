@@ -18,13 +18,17 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check: `topic` groups it, `what` was found, `why` that matters, `then` is what to do; "" where nothing is."""
+    """One check: `topic` groups it, `what` was found, `why` that matters, `then` is what to do; "" where nothing is.
+
+    `minor` may be left out of a text: one of many that matter to few.
+    """
 
     topic: str
     grade: Grade
     what: str
     why: str = ""
     then: str = ""
+    minor: bool = False
 
     @property
     def data(self) -> dict[str, object]:
@@ -50,14 +54,18 @@ def sick(checks: Iterable[Check]) -> bool:
 _MARKS = {Grade.OK: "✓", Grade.WARN: "◐", Grade.BAD: "✕", Grade.UNKNOWN: "?"}
 
 
-def checks_text(heading: str, checks: Sequence[Check]) -> str:
-    """Return the checks for people, grouped by topic, with the count of each grade."""
+def checks_text(heading: str, checks: Sequence[Check], *, every: bool = True) -> str:
+    """Return the checks for people, grouped by topic, with the count of each grade; minor ones only where `every`."""
     lines = [heading]
     for topic in dict.fromkeys(check.topic for check in checks):
         lines.append(f"\n{topic}")
-        for check in (check for check in checks if check.topic == topic):
+        told = [check for check in checks if check.topic == topic]
+        shown = [check for check in told if every or not check.minor]
+        for check in shown:
             lines.append(f"  {_MARKS[check.grade]} {check.what}")
             lines += [f"      {text}" for text in (check.why, check.then) if text and check.grade is not Grade.OK]
+        if len(shown) < len(told):
+            lines.append(f"  … and {len(told) - len(shown)} more of lesser weight, each under a condition: --all")
     counts = ", ".join(f"{sum(check.grade is grade for check in checks)} {grade}" for grade in Grade)
     return "\n".join([*lines, "", f"{len(checks)} checks: {counts}."])
 

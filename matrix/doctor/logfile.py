@@ -6,12 +6,13 @@ import bz2
 import codecs
 import gzip
 import lzma
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
 from matrix.errors import DataError, UsageError
 
@@ -21,11 +22,13 @@ LINE_BYTES = 1 << 16
 """A line is cut here: no message is longer, and a file without line ends must not be held whole."""
 _SNIFFED = 1 << 16
 _STDIN = "-"
-_OPENERS: dict[bytes, type[gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]] = {
-    b"\x1f\x8b": gzip.GzipFile,
-    b"BZh": bz2.BZ2File,
-    b"\xfd7zXZ\x00": lzma.LZMAFile,
+_HOW = "Give the path of the log, or - for standard input."
+OPENERS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
 }
+"""How a compressed file begins, to what opens it: a path, or a file that is open."""
 _MAGIC = {
     b"\x7fELF": "a compiled program or library",
     b"PK\x03\x04": "a zip archive (or a wheel)",
@@ -132,6 +135,30 @@ class LogFile:
         return DataError(self.name, "", what, then=then)
 
 
+def standard_input() -> IO[bytes]:
+    """Return standard input as bytes; raises UsageError where the process was started without one."""
+    if sys.stdin is None:
+        raise UsageError("There is no standard input: it is closed.", then="Give the path of the log.")
+    return sys.stdin.buffer
+
+
+def find_log(given: str) -> Path:
+    """Return the path of the log; raises UsageError where there is none: no name, no such file, a folder, a loop."""
+    path = Path(given)
+    if not given:
+        raise UsageError("The log has no name: an empty word was given.", then=_HOW)
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {given}.", then=_HOW) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{given} cannot be read: {why}.", then="Check the path and its permissions.") from error
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{given} is a folder.", then="Give one file of it; Ray's are session_latest/logs/*.")
+    return path
+
+
 @contextmanager
 def open_log(given: str) -> Iterator[LogFile]:
     """Give the log at the path `given` (`-`: standard input) for as long as the block runs.
@@ -139,18 +166,14 @@ def open_log(given: str) -> Iterator[LogFile]:
     gzip, bzip2 and xz are read as what they hold. Raises UsageError where there is no file to open.
     """
     if given == _STDIN:
-        yield LogFile(name="standard input", stream=sys.stdin.buffer)
+        yield LogFile(name="standard input", stream=standard_input())
         return
-    path = Path(given)
-    if not path.exists():
-        raise UsageError(f"There is no file {given}.", then="Give the path of the log, or - for standard input.")
-    if path.is_dir():
-        raise UsageError(f"{given} is a folder.", then="Give one file of it; Ray's are session_latest/logs/*.")
+    path = find_log(given)
     try:
         with path.open("rb") as probe:
             # Only a plain file may be looked into first: what is read from a pipe does not come back.
             magic = probe.read(6) if path.is_file() else b""
-            opener = next((how for start, how in _OPENERS.items() if magic.startswith(start)), None)
+            opener = next((how for start, how in OPENERS.items() if magic.startswith(start)), None)
             if opener is None:
                 if path.is_file():
                     probe.seek(0)

@@ -51,6 +51,7 @@ def check_records(environment: Environment, failures: Sequence[Failure], axes: A
             what=f"{failure.id}: {failure.title}",
             why=_reason(failure),
             then=f"Way out: {', or '.join(ways)}." if ways else f"Way out: {'; '.join(failure.way_out)}",
+            minor=not _certain(failure) and failure.severity is not Severity.HIGH,
         )
     if not applying:
         yield ok(RECORDS, f"none of {len(failures)} records applies to what is installed")

@@ -30,11 +30,11 @@ def diagnosis_text(found: Diagnosis) -> str:
 def _lines(found: Diagnosis) -> Iterator[str]:
     scan = found.scan
     if found.root is None:
-        yield f"{found.name}: nothing wrong found in {scan.lines} lines."
+        yield f"{found.name}: nothing wrong found in {_counted(scan.lines, 'line')}."
     else:
         root = found.root
         several = f"; {len(found.troubles) - 1} more below" if len(found.troubles) > 1 else ""
-        yield f"{found.name}: {scan.lines} lines, {_counted(len(found.troubles), 'error')}{several}."
+        yield f"{found.name}: {_counted(scan.lines, 'line')}, {_counted(len(found.troubles), 'error')}{several}."
         yield ""
         yield from _trouble(root)
         if root.role is Role.CONSEQUENCE:

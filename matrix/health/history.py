@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import io
+import lzma
 import math
-import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping
@@ -12,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from matrix.doctor.logfile import OPENERS, find_log, standard_input
 from matrix.errors import DataError
-from matrix.health.lines import LoggedStep, Notes, Readable, logged_steps
+from matrix.health.lines import CHUNK, LONGEST, LoggedStep, Notes, Readable, logged_steps
 from matrix.health.names import KEPT, Metric
 
 MOST_STEPS = 1 << 17
@@ -149,31 +152,83 @@ class Log:
 
 
 def read_log(path: Path | str) -> Log:
-    """Return what the log says; `-` reads standard input, a gzip file is read through.
+    """Return what the log says; `-` reads standard input; gzip, bzip2, xz and UTF-16 are read as what they hold.
 
     Raises:
+        UsageError: there is no such file.
         DataError: it cannot be read, is empty, is no text, or holds no metrics; which of these is said.
     """
     notes = Notes()
+    if str(path) == "-":
+        return _read("standard input", standard_input(), notes)
+    found = find_log(str(path))
+    packed = False
     try:
-        if str(path) == "-":
-            return _read("standard input", sys.stdin.buffer, notes)
-        with Path(path).open("rb") as file:
-            if file.peek(2)[:2] == b"\x1f\x8b":
-                with gzip.open(file) as unpacked:
+        with found.open("rb") as file:
+            if found.is_char_device():
+                # A device need not end (/dev/zero), and of one only what fits one line is looked at.
+                return _read(str(path), io.BytesIO(file.read(LONGEST)), notes)
+            magic = file.peek(6)[:6]
+            opener = next((how for start, how in OPENERS.items() if magic.startswith(start)), None)
+            if opener is not None:
+                packed = True
+                with opener(file) as unpacked:
                     return _read(str(path), unpacked, notes)
             return _read(str(path), file, notes)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(path, "", f"is a gzip file that ends early or is damaged: {error}", then=_AGAIN) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise DataError(path, "", f"is a compressed file that is cut off or damaged: {error}", then=_AGAIN) from error
     except OSError as error:
+        if packed and error.errno is None:
+            # So bz2 says that what it unpacks is none.
+            what = f"is a compressed file that is cut off or damaged: {error}"
+            raise DataError(path, "", what, then=_AGAIN) from error
         raise DataError(path, "", f"cannot be read: {error.strerror or error}", then=_PATH) from error
 
 
 def _read(path: str, file: Readable | IO[bytes], notes: Notes) -> Log:
-    runs = collect(logged_steps(file, notes))
+    runs = collect(logged_steps(_as_utf8(file, notes), notes))
     if not runs:
         raise _nothing(path, notes)
     return Log(path=path, runs=runs, notes=notes)
+
+
+def _as_utf8(file: Readable | IO[bytes], notes: Notes) -> Readable:
+    """Return the file, read as what its mark says: PowerShell's `>` writes UTF-16."""
+    head = file.read(CHUNK)
+    rest = _After(head=head, file=file)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        notes.hints.add("utf-16")
+        return _Recoded(file=rest)
+    return rest
+
+
+@dataclass(slots=True, kw_only=True)
+class _After:
+    """A file of which `head` was read already."""
+
+    head: bytes
+    file: Readable | IO[bytes]
+
+    def read(self, size: int, /) -> bytes:
+        """Return what was read ahead, then the rest."""
+        head, self.head = self.head, b""
+        return head or self.file.read(size)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Recoded:
+    """A file in UTF-16, as UTF-8."""
+
+    file: _After
+    decoder: codecs.IncrementalDecoder = field(default_factory=codecs.getincrementaldecoder("utf-16"))
+
+    def read(self, size: int, /) -> bytes:
+        """Return some more of it; half a character at its end becomes the replacement sign."""
+        self.decoder.errors = "replace"
+        while block := self.file.read(size):
+            if text := self.decoder.decode(block):
+                return text.encode("utf-8", "replace")
+        return self.decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
 def collect(steps: Iterable[LoggedStep]) -> tuple[Run, ...]:

@@ -84,6 +84,8 @@ def test_removing(capsys: pytest.CaptureFixture[str], shelf: Shelf) -> None:
         r"removed ray1\.0: \d+ kB freed, 0 kB shared with others\n", Said(capsys, "remove", "ray1.0").out
     )
     missing = Said(capsys, "remove", "ray1.0")
+    for word in ("nope", "x"):
+        assert Said(capsys, "remove", word).err.startswith(f"error: There is no environment of {word}.")
     assert missing.code == 10
     assert "Closest: ray1." in missing.err
     held = attempt(shelf.latch(shelf.folder("ray1.1")), shared=True)

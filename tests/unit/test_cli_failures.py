@@ -85,6 +85,8 @@ def test_a_record_is_shown_whole(records: Path, tmp_path: Path) -> None:
     text = _said(tmp_path, "show inspect-other inspect-aimv2").out
     for part in ("LoRA is on", "none: needs a GPU", "doubtful", "boom", "any ordinary run", "vllm-project/vllm#22178"):
         assert part in text
+    assert "\n  mended by vllm>=0.10\n" in text
+    assert all(line.startswith("  ") for block in text.split("\n\n") for line in block.splitlines()[1:])
     assert json.loads(_said(tmp_path, "show inspect-aimv2 --json").out)[0]["mended"]["vllm"] == ">=0.10"
 
 

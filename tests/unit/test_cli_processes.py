@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -211,6 +212,27 @@ def test_output_that_finds_no_room_is_told(home: Path) -> None:
         )
     assert ended.returncode == 8
     assert ended.stderr == b"error: The output cannot be written: no room is left.\nFree some space.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "code", "told"),
+    [
+        (("failures", "list"), (1,), 0, b""),
+        (("failures", "list"), (1, 2), 0, b""),
+        (("failures", "show", "nope"), (2,), 2, b""),
+        (("doctor", "--log", "-"), (0,), 2, b"error: There is no standard input: it is closed."),
+        (("health", "-"), (0,), 2, b"error: There is no standard input: it is closed."),
+    ],
+)
+def test_streams_that_are_closed(
+    home: Path, words: tuple[str, ...], closed: tuple[int, ...], code: int, told: bytes
+) -> None:
+    shut = " ".join({0: "<&-", 1: ">&-", 2: "2>&-"}[number] for number in closed)
+    line = f"exec {shlex.join(process(*words))} {shut}"
+    ended = subprocess.run(["sh", "-c", line], capture_output=True, timeout=30, cwd=ROOT, check=False)
+    assert ended.returncode == code
+    assert ended.stderr.startswith(told)
+    assert b"Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("locale", ASCII)

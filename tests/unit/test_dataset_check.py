@@ -195,7 +195,11 @@ FILES: Mapping[str, tuple[bytes, Kind, str]] = {
     "arrow": (b"ARROW1\0\0" + b"\0" * 40, Kind.NOT_PARQUET, "Arrow"),
     "binary": (b"\x00\x01\xfe\xff" * 40, Kind.NOT_PARQUET, "not PAR1"),
     "nul": (b"abc\0def" * 10, Kind.NOT_PARQUET, "not PAR1"),
-    "long binary": (b"\xff\xfe\xfd" * 400 + b"\0" * 99, Kind.NOT_PARQUET, "is text"),
+    "long binary": (b"\xff\xfe\xfd" * 400 + b"\0" * 99, Kind.NOT_PARQUET, "first bytes are not PAR1"),
+    "random bytes": (bytes((at * 197 + at // 7) % 256 for at in range(4096)), Kind.NOT_PARQUET, "first bytes are not"),
+    "text that is cut in a sign": ("é".encode() * 900, Kind.NOT_PARQUET, "is text"),
+    "text cut after an odd byte": (b"x" + "é".encode() * 900, Kind.NOT_PARQUET, "is text"),
+    "control signs": (b"\x01\x02\x03\x04" * 40, Kind.NOT_PARQUET, "first bytes are not PAR1"),
     "encrypted": (b"PARE" + b"\0" * 40 + b"PARE", Kind.NOT_PARQUET, "encrypted"),
     "magic alone": (b"PAR1", Kind.TRUNCATED, "cut off"),
     "footer too long": (b"PAR1" + b"\0" * 40 + b"\xff\xff\xff\x7fPAR1", Kind.TRUNCATED, "damaged"),
@@ -295,17 +299,40 @@ def test_the_command_line(tmp_path: Path) -> None:
     bad = write(tmp_path / "bad.parquet", [row(0, prompt=[]), row(100)])
     heard = said("data", str(good), str(tmp_path))
     assert heard.code == 0
-    assert "  30 rows in 1 row groups" in heard.out
+    assert "  30 rows in 1 row group, " in heard.out
     assert "  data_source: openai/gsm8k (30)" in heard.out
     assert "give --verl VERSION" in heard.out
     assert heard.out.endswith("fit\n")
     heard = said("data", str(good), str(bad))
     assert (heard.code, heard.out.splitlines()[-1]) == (1, "not fit: 1 of 2 files")
-    assert "  error: the prompt is empty: [] (1 rows, first 0)" in heard.out
+    assert "  error: the prompt is empty: [] (1 row, first 0)" in heard.out
     heard = said("data", str(good), str(good), "--json")
     data = json.loads(heard.out)
     assert (heard.code, data["fit"], data["between"][0]["rows"]) == (1, False, 30)
     assert said("data", str(good), str(good)).out.endswith("not fit together\n")
+
+
+def test_what_a_file_holds_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    odd = {f"column {at}": at for at in range(40)} | {"a\x1b[2J": 1}
+    odd_file = write(tmp_path / "odd.parquet", [row(0, data_source="x\x1b[31my\nz" + "w" * 400, **odd)])
+    heard = said("data", str(odd_file))
+    assert "\x1b" not in heard.out
+    assert "  data_source: x\\x1b[31my\\x0az" in heard.out
+    assert "  … and 22 columns more; --json has all" in heard.out
+    assert max(map(len, heard.out.splitlines())) < 500
+
+
+def test_what_is_said_where_there_are_no_rows_to_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said("data", str(tmp_path)).out.splitlines()[-1] == "fit"
+    heard = said("data", "nofile")
+    assert "No parquet file lies in this folder." in heard.out
+    assert "--verl" not in heard.out
+    assert (said("data", "").code, said("data", "").out) == (2, "")
+    texts = write(tmp_path / "texts.parquet", [row(number, prompt="text") for number in range(5)])
+    heard = said("data", str(texts))
+    assert "characters" not in heard.out
+    assert "  warning: 4 of 5 rows repeat the prompt of another\n" in heard.out
 
 
 def test_the_command_line_with_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,13 +59,18 @@ def test_a_healthy_log(capsys: pytest.CaptureFixture[str], log: Path) -> None:
     log.write_text("step:1 - loss:1\n")
     code, out, _ = doctor(capsys, "--log", str(log))
     assert code == 0
-    assert "nothing wrong found in 1 lines" in out
+    assert "nothing wrong found in 1 line." in out
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["--log", "/no/such"], 2, "There is no file /no/such."),
+        (["--log", ""], 2, "The log has no name"),
+        (["--log", "/dev"], 2, "/dev is a folder."),
+        (["--log", "x\0y"], 2, "cannot be read"),
+        (["--env", ""], 2, "an empty word"),
+        (["--inspect", "", "--env", ""], 2, "an empty word"),
         (["--log", "/no/such", "--with", "vllm"], 2, "--with vllm is not PACKAGE==VERSION."),
         (["--with", "vllm==1"], 2, "--with belongs to --log."),
         (["--log", "x", "--inspect", "y"], 2, "two questions"),

@@ -27,7 +27,7 @@ from matrix.doctor.libraries import check_libraries
 from matrix.doctor.machine import Machine, check_leftovers, check_limits, check_room
 from matrix.doctor.packages import check_installation, check_records, check_requirements
 from matrix.errors import ToolError, UsageError
-from matrix.failure import Reach
+from matrix.failure import Reach, Severity
 from tests.unit.doctor_case import AXES, CLASH, environment, failure
 
 
@@ -496,6 +496,28 @@ def test_checks_are_told() -> None:
     data = checks_json({"python": "x"}, checks)
     assert data["counts"] == {"ok": 1, "warn": 0, "bad": 1, "unknown": 1}
     assert data["python"] == "x"
+
+
+def test_of_many_conditional_records_the_lesser_ones_are_counted() -> None:
+    checks = [
+        Check(topic="a", grade=Grade.WARN, what="high"),
+        *(Check(topic="a", grade=Grade.WARN, what=f"low {at}", minor=True) for at in range(3)),
+    ]
+    short, whole = checks_text("Head", checks, every=False), checks_text("Head", checks)
+    assert "low" not in short
+    assert "  … and 3 more of lesser weight, each under a condition: --all\n" in short
+    assert short.endswith("4 checks: 0 ok, 4 warn, 0 bad, 0 unknown.")
+    assert "low 2" in whole
+    assert "--all" not in whole
+
+
+@pytest.mark.parametrize(("severity", "needs", "minor"), [("high", "a moon", False), ("low", "a moon", True)])
+def test_a_record_under_a_condition_is_minor_unless_severe(
+    tmp_path: Path, severity: str, needs: str, minor: bool
+) -> None:
+    held = environment(tmp_path, {"vllm": "0.9.2"})
+    found = only(check_records(held, (failure("one", "x" * 20, needs=needs, severity=Severity(severity)),), AXES))
+    assert (found.grade, found.minor) == (Grade.WARN, minor)
 
 
 # ---------------------------------------------------------------- the child

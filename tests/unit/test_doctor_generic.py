@@ -52,6 +52,17 @@ def test_facts_are_read_from_the_message() -> None:
         ("CalledProcessError", "died with <Signals.SIGKILL: 9>.", "host-out-of-memory"),
         ("", "Killed", "host-out-of-memory"),
         ("", "the process was Killed by me", None),
+        ("RuntimeError", "unable to open shared memory object </torch_1>: Too many open files (24)", "too-many-files"),
+        ("RuntimeError", "unable to open shared memory object </torch_1>: No space left on device", "disk-full"),
+        ("", "Unexpected bus error encountered in worker, by insufficient shared memory (shm).", "disk-full"),
+        ("RuntimeError", "CUDA error: no kernel image is available for execution on the device", "no-kernel-image"),
+        ("", "CUDA capability sm_120 is not compatible with the current PyTorch installation", "no-kernel-image"),
+        ("AttributeError", "'vLLMRollout' object has no attribute 'execute_method'", "attribute-missing"),
+        ("AttributeError", "module 'vllm.envs' has no attribute 'X'", "attribute-missing"),
+        ("AttributeError", "'NoneType' object has no attribute 'to'", "none-used"),
+        ("ValidationError", "max_num_batched_tokens (8) is smaller than max_model_len (9).", "batched-tokens-too-few"),
+        ("NotImplementedError", "sequence_length=9 is larger than max_length=4", "prompt-too-long"),
+        ("NotImplementedError", "NotImplementedError: ", None),
     ],
 )
 def test_classes(exception: str, text: str, expected: str | None) -> None:

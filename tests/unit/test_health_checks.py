@@ -324,7 +324,8 @@ def test_json_can_be_read_back(sick: Path) -> None:
 REFUSED = {
     "no suffix": (["x.log", "--plot", "picture"], 2),
     "pdf": (["x.log", "--plot", "picture.pdf"], 2),
-    "no log": (["nothing.log"], 3),
+    "no log": (["nothing.log"], 2),
+    "no name": ([""], 2),
 }
 
 

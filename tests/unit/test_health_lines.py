@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import math
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.errors import DataError
+from matrix.errors import DataError, UsageError
 from matrix.health import history, lines
 from matrix.health.history import collect, read_log
 from matrix.health.lines import LoggedStep, Notes, logged_steps, number
@@ -170,7 +172,16 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, packed = tmp_path / "a.log", tmp_path / "a.log.gz"
     plain.write_bytes(text)
     packed.write_bytes(gzip.compress(text))
-    for path in (plain, packed):
+    others = {
+        "a.bz2": bz2.compress(text),
+        "a.xz": lzma.compress(text),
+        "little.log": text.decode().encode("utf-16"),
+        "big.log": b"\xfe\xff" + text.decode().encode("utf-16-be"),
+        "odd.log": text.decode().encode("utf-16") + b"\x01",
+    }
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    for path in (plain, packed, *(tmp_path / name for name in others)):
         assert len(read_log(path).runs) == 1
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
     assert read_log("-").path == "standard input"
@@ -179,10 +190,13 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 WITHOUT = {
     "empty": (b"", "is empty"),
     "binary": (bytes(range(256)) * 40, "is no text"),
-    "undecodable": (b"\xff\xfe\xfd" * 400, "is no text"),
+    "undecodable": (b"\xfe\xfd\xfc" * 400, "is no text"),
     "no metrics": (b"hello\nworld\n", "holds no metrics in 2 lines"),
     "only progress": (b"Training Progress: 10% at step: x\n", "holds no metrics in 1 lines"),
-    "damaged gzip": (gzip.compress(b"step:1 - a:1\n" * 99)[:30], "gzip"),
+    "damaged gzip": (gzip.compress(b"step:1 - a:1\n" * 99)[:30], "compressed file that is cut off"),
+    "damaged bzip2": (bz2.compress(b"step:1 - a:1\n" * 99)[:30], "compressed file that is cut off"),
+    "no bzip2": (b"BZh9" + b"x" * 40, "compressed file that is cut off"),
+    "no xz": (b"\xfd7zXZ\x00" + b"x" * 40, "compressed file that is cut off"),
 }
 
 
@@ -197,7 +211,35 @@ def test_a_file_without_metrics_says_why(tmp_path: Path, content: bytes, what: s
         assert "trainer.logger" in caught.value.then
 
 
-@pytest.mark.parametrize("name", ["nothing.log", "."])
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("nothing.log", "There is no file"), (".", "is a folder"), ("loop", "Too many levels"), ("file/x", "Not a dir")],
+)
+def test_a_file_that_is_none_says_why(tmp_path: Path, name: str, what: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match=what):
         read_log(tmp_path / name)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_a_device_without_an_end_is_left_at_once(device: str) -> None:
+    with pytest.raises(DataError, match="is no text"):
+        read_log(device)
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.log").write_text("step:1 - a:1")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(DataError, match="cannot be read: Permission denied"):
+        read_log(tmp_path / "x.log")
+
+
+def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UsageError, match="no standard input"):
+        read_log("-")
