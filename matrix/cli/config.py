@@ -18,7 +18,7 @@ from matrix.cli import wiring as parts
 from matrix.cli.front import Front
 from matrix.config.answer import SHOWN_READS, ConfigAnswer, Fate, KeyAnswer, answer
 from matrix.config.dry import DryRun, dry_run
-from matrix.config.release import ConfigRelease
+from matrix.config.release import DEFAULT, ConfigRelease
 from matrix.config.wiring import load_wiring
 from matrix.errors import UsageError
 from matrix.home import Home
@@ -30,7 +30,8 @@ _HOW = "Write it like `verl-matrix config verl==0.9.1 trainer.n_gpus_per_node=8`
 def run(args: argparse.Namespace, front: Front) -> int:
     """Print what becomes of each key; 0 where every one does something, 1 where one is refused or does nothing."""
     axes = load_axes()
-    version, words = _split(args.spec)
+    version, words, named = _split(args.spec)
+    config = args.config_name or named or DEFAULT
     index, home = parts.open_index(args, Home.find(args.home)), Home.find(args.home)
 
     @functools.cache
@@ -43,9 +44,9 @@ def run(args: argparse.Namespace, front: Front) -> int:
         open_release,
         releases=axes[Axis.VERL].releases,
         wiring=load_wiring(),
-        config=args.config_name,
+        config=config,
     )
-    ran = dry_run(Path(args.env), args.config_name, words) if args.env else None
+    ran = dry_run(Path(args.env), config, words) if args.env else None
     if args.json:
         text = json.dumps({**_data(found), "dry_run": asdict(ran) if ran else None}, indent=2, ensure_ascii=False)
     else:
@@ -54,34 +55,58 @@ def run(args: argparse.Namespace, front: Front) -> int:
     return 0 if found.is_fine and (ran is None or ran.is_valid) else 1
 
 
-def _split(words: list[str]) -> tuple[str, list[str]]:
-    """Return the version of verl and the keys, each file's lines (`@FILE`) in its place; raises UsageError."""
+_SCRIPT_BYTES = 1 << 20
+"""No script of overrides is longer."""
+
+
+def _split(words: list[str]) -> tuple[str, list[str], str]:
+    """Return the version of verl, the keys (each file's in its place, `@FILE`) and what a file names as configuration.
+
+    Raises UsageError.
+    """
     named = [word for word in words if word.startswith("verl==")]
     if len(named) != 1:
         raise UsageError(f"config takes one verl==VERSION; {len(named)} were given.", then=_HOW)
-    keys = [key for word in words if word != named[0] for key in _keys(word)]
+    config, keys = "", []
+    for word in words:
+        if word.startswith("@"):
+            found, config = _script(Path(word[1:]))
+            keys += found
+        elif word != named[0]:
+            keys.append(word)
     if not keys:
         raise UsageError("No key is named.", then=_HOW)
-    return named[0].removeprefix("verl=="), keys
+    return named[0].removeprefix("verl=="), keys, config
 
 
-def _keys(word: str) -> list[str]:
-    """Return the key that a word is, or those of a shell script (`@train.sh`): its words that look like overrides."""
-    if not word.startswith("@"):
-        return [word]
+def _script(path: Path) -> tuple[list[str], str]:
+    """Return the words of a shell script that look like overrides, and the configuration that it names, else ""."""
     import re
     import shlex
 
-    path = Path(word[1:])
     try:
-        text = path.read_text(encoding="utf-8")
-        found = shlex.split(text.replace("\\\n", " "), comments=True)
+        with path.open("rb") as file:
+            content = file.read(_SCRIPT_BYTES + 1)
+        if len(content) > _SCRIPT_BYTES:
+            raise ValueError(f"it has more than {_SCRIPT_BYTES} bytes")
+        found = shlex.split(content.decode().replace("\r\n", "\n").replace("\\\n", " "), comments=True)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a shell script: {error}.", then=_HOW) from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read as a shell script: {why}.", then=_HOW) from error
     keys = [item for item in found if re.match(r"^(?:\+{0,2}|~)[a-z_]\w*(?:\.\w+)+=", item)]
     if not keys:
         raise UsageError(f"{path} sets no key of hydra.", then=_HOW)
-    return keys
+    options = re.findall(r"^--config-(name|path)[= ](\S+)$", "\n".join(_joined(found)), re.MULTILINE)
+    if any(option == "path" for option, _ in options):
+        sys.stderr.write(f"{path} brings a configuration of its own (--config-path): judged against verl's\n")
+        return keys, ""
+    return keys, next((value.removesuffix(".yaml") for _, value in options if "$" not in value), "")
+
+
+def _joined(words: list[str]) -> Iterator[str]:
+    """Yield the words, an option that is written without `=` together with the word after it."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        yield f"{word} {after}" if word in ("--config-name", "--config-path") else word
 
 
 def _lines(found: ConfigAnswer) -> Iterator[str]:
@@ -100,8 +125,9 @@ def _lines(found: ConfigAnswer) -> Iterator[str]:
     if found.refusal:
         yield "hydra refuses the command line:"
         yield from (f"    {line}" for line in found.refusal.splitlines())
-    bad = sum(not item.is_fine for item in found.keys)
-    yield f"verl {found.version}, {found.config}: {len(found.keys) - bad} of {len(found.keys)} keys do something."
+    good, keys = sum(item.is_fine for item in found.keys), len(found.keys)
+    of = f"{good} of {keys} {'key' if keys == 1 else 'keys'} {'does' if good == 1 else 'do'} something"
+    yield f"verl {found.version}, {found.config}: {of}."
 
 
 def _dry_lines(ran: DryRun, python: str) -> Iterator[str]:

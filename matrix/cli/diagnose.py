@@ -73,7 +73,7 @@ def _config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "spec", nargs="+", metavar="WORD", help="verl==VERSION, then KEY, KEY=VALUE or @SCRIPT, as many as there are"
     )
-    parser.add_argument("--config-name", default="ppo_trainer", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--config-name", metavar="NAME", help="default: what the script names, else ppo_trainer")
     parser.add_argument(
         "--env", metavar="PYTHON", help="also run it dry through the verl of this interpreter, its checks included"
     )

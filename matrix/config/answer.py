@@ -150,6 +150,9 @@ def _answer(
         return KeyAnswer(override=override, fate=Fate.GROUP, wires=wires, instead=instead)
     inside = [key for key in base.keys if key == override.key or key.startswith(f"{override.key}.")]
     places = _likeliest(override.key, reads.get(override.key.rpartition(".")[2], ()))
+    whole = _passed_on(override.key)
+    if whole and not places:
+        places = _likeliest(whole, reads.get(whole.rpartition(".")[2], ()))
     if inside:
         default = _shown(base.keys[override.key]) if override.key in base.keys else "{…}"
         fate = Fate.READ if places else Fate.INERT
@@ -174,9 +177,25 @@ def _answer(
     )
 
 
+_WHOLE = re.compile(r"(?!val_)\w*kwargs|override_\w*config")
+"""Nodes that verl hands on whole, to vLLM, transformers, an optimizer or Ray: what is in them has its reader there."""
+
+
+def _passed_on(key: str) -> str:
+    """Return the node around the key that is handed on whole, "" where there is none."""
+    parts = key.split(".")[:-1]
+    for at, part in enumerate(parts, 1):
+        if _WHOLE.fullmatch(part):
+            return ".".join(parts[:at])
+    return ""
+
+
 def _takes_plus(override: Override, base: Composed, fields: Mapping[str, Sequence[str]]) -> str:
-    """Return that a `+` would make the key known, where the typed class of its node has the field."""
+    """Return that a `+` would make the key known, where the typed class of its node has the field or takes any."""
     node, _, name = override.key.rpartition(".")
+    whole = _passed_on(override.key)
+    if any(known == whole or known.startswith(f"{whole}.") for known in base.keys if whole):
+        return f"{whole} takes any name and is handed on whole; write +{override.text.lstrip('+')}"
     if name in fields.get(base.targets.get(node, "").rpartition(".")[2], ()):
         return f"it is a field of {base.targets[node]} and in no file; write +{override.text.lstrip('+')}"
     return ""
@@ -211,7 +230,8 @@ def _shown(value: object) -> str:
 def _mistyped(override: Override, default: object) -> str:
     """Return what is wrong with a value by the type of the default, which hydra itself does not compare."""
     value = override.value
-    if value is None or value in ("null", "") or "${" in value:
+    # `$NAME` is what a shell would have put something in for, `${…}` what omegaconf will.
+    if value is None or value in ("null", "") or "$" in value:
         return ""
     text = value.strip("'\"")
     if isinstance(default, bool):
@@ -254,6 +274,8 @@ def _meant(key: str, base: Composed) -> list[str]:
     """Return the keys of a release that may be meant by one that it does not have, at most three."""
     parts = key.split(".")
     same = [known for known in base.keys if known.split(".")[-1] == parts[-1]]
+    # A name like `path` or `lr` that many nodes have means nothing without one of its parents.
+    same = [known for known in same if set(known.split(".")[:-1]) & set(parts[:-1])] or same * (len(same) == 1)
     same.sort(key=lambda known: -len(set(known.split(".")) & set(parts)))
     if same:
         return same[:3]

@@ -31,12 +31,16 @@ trainer:
   unread: null
   logger: [console]
   extra: {}
+  engine_kwargs:
+    vllm:
+      deep: null
 """
 CRITIC = "_target_: verl.workers.config.CriticConfig\nlr: 1e-5\nsp: 1\nfsdp:\n  offload: false\n"
 CODE = """\
 def main(config):
     config.trainer.nodes = 2
     print(config.trainer.nodes, config["ratio"], config.trainer.get("resume"), config.critic.lr)
+    start(**config.trainer.engine_kwargs.vllm, **config.trainer.val_kwargs)
     return OmegaConf.select(config, "critic.fsdp.offload"), getattr(config, "hidden"), config.sp, f()()
 """
 CLASSES = """\
@@ -118,6 +122,13 @@ FATES = [
     ("trainer.nodes=abc", Fate.READ, False, "the default is 1; hydra takes `abc`"),
     ("trainer.nodes=${trainer.ratio}", Fate.READ, True, ""),
     ("trainer.nodes=null", Fate.READ, True, ""),
+    ("trainer.resume=$RESUME", Fate.READ, True, ""),
+    ("trainer.nodes=$((2*N))", Fate.READ, True, ""),
+    ("trainer.engine_kwargs.vllm.deep=1", Fate.READ, True, ""),
+    ("+trainer.engine_kwargs.vllm.anything=1", Fate.ADDED, True, ""),
+    ("trainer.engine_kwargs.vllm.anything=1", Fate.UNKNOWN, False, "write +trainer.engine_kwargs.vllm.anything=1"),
+    ("+trainer.other_kwargs.anything=1", Fate.ADDED, False, "no code reads"),
+    ("+trainer.val_kwargs.anything=1", Fate.ADDED, False, "no code reads"),
     ("trainer.resume=maybe", Fate.READ, False, "is not true or false"),
     ("~trainer.nodes", Fate.READ, True, ""),
     ("+trainer.nodes=2", Fate.READ, False, "write trainer.nodes=2"),
@@ -261,6 +272,27 @@ def test_the_command_reads_scripts_and_prints_json(site: Path) -> None:
     assert [item["override"] for item in json.loads(heard.out)["keys"]] == ["trainer.nodes=2", "critic.lr=1"]
 
 
+@pytest.mark.parametrize(
+    ("option", "words", "config"),
+    [
+        ("--config-name='ppo_trainer.yaml'", [], "ppo_trainer"),
+        ("--config-name odd", [], "odd"),
+        ("--config-name odd", ["--config-name", "ppo_trainer"], "ppo_trainer"),
+        ("--config-name=$NAME", [], "ppo_trainer"),
+        ("--config-path=/x --config-name=mine", [], "ppo_trainer"),
+        ("", [], "ppo_trainer"),
+    ],
+)
+def test_a_script_names_its_configuration(site: Path, option: str, words: list[str], config: str) -> None:
+    (site / "run.sh").write_text(f"python3 -m verl.trainer.main_ppo \\\r\n  {option} \\\r\n  trainer.nodes=2\r\n")
+    heard = said("config", "verl==0.9.0", f"@{site / 'run.sh'}", *words, "--home", str(site))
+    if config == "odd":
+        assert (heard.code, "nowhere" in heard.out + heard.err) != (0, False)
+        return
+    assert heard.out.splitlines()[-1] == f"verl 0.9.0, {config}: 1 of 1 key does something."
+    assert ("--config-path" in heard.err) == ("--config-path" in option)
+
+
 FAKE = """\
 #!{python}
 import json, sys
@@ -309,6 +341,8 @@ def test_an_interpreter_that_is_not_there_is_refused(site: Path) -> None:
         (["verl==0.9.0"], 2, "No key is named"),
         (["verl==0.9.0", "@HOME/none.sh"], 2, "cannot be read as a shell script"),
         (["verl==0.9.0", "@HOME/bad.sh"], 2, "cannot be read as a shell script"),
+        (["verl==0.9.0", "@HOME"], 2, "cannot be read as a shell script: Is a directory."),
+        (["verl==0.9.0", "@/dev/zero"], 2, "more than 1048576 bytes"),
         (["verl==0.9.0", "@HOME/empty.sh"], 2, "sets no key of hydra"),
         (["verl==0.9.0", "trainer.nodes=2", "--config-name", "sft"], 2, "has no configuration `sft`"),
         (["verl==0.7.7", "trainer.nodes=2"], 4, "verl 0.7.7 does not exist"),
