@@ -193,7 +193,7 @@ def _has_pytest(environment: Environment) -> None:
     if "pytest" not in environment.installed:
         raise ToolError(
             f"pytest is not installed for {environment.python}, and --here installs nothing.",
-            then=f"Run `{environment.python} -m pip install pytest`.",
+            then=f"Run `uv pip install --python {environment.python} pytest`, or its own pip.",
         )
 
 

@@ -37,7 +37,7 @@ def add_probe_needs(environment: Environment, installer: Installer | None = None
     if not environment.lock or installer is None:
         raise ToolError(
             f"pytest is not installed for {environment.python}, and nothing is installed there by this tool.",
-            then=f"Run `{environment.python} -m pip install pytest`.",
+            then=f"Run `uv pip install --python {environment.python} pytest`, or its own pip.",
         )
     folder = environment.python.parents[1]
     path = folder.parent / f".{folder.name}.needs"
