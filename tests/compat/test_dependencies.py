@@ -182,3 +182,11 @@ def test_torchvision_imports(trial: Trial) -> None:
 def test_antlr(trial: Trial, call: str) -> None:
     """Hydra parses an override, and OmegaConf an interpolation."""
     trial.judge(_subject(call))
+
+
+@pytest.mark.failure("setuptools-82-pkg-resources")
+@pytest.mark.needs("verl>=0.4.0,<0.5.0", "setuptools")
+@pytest.mark.limit(240)
+def test_verl_asks_for_pkg_resources(trial: Trial) -> None:
+    """The first thing that verl 0.4 imports is a module that setuptools has given up."""
+    trial.judge(run_python("-c", "import verl", timeout=200))

@@ -96,6 +96,9 @@ def resume() -> dict[str, object]:
     from verl.utils.checkpoint import fsdp_checkpoint_manager as module
 
     print("READY", flush=True)
+    # The random state of a GPU is saved too; where there is none that of the CPU, a tensor of bytes as well, stands in.
+    torch.cuda.get_rng_state = lambda *_: torch.get_rng_state()
+    torch.cuda.set_rng_state = lambda *_: None
     folder = tempfile.mkdtemp()
     manager = object.__new__(module.FSDPCheckpointManager)
     nothing = SimpleNamespace(load_state_dict=lambda *_, **__: None)
@@ -162,15 +165,18 @@ def _micro_batches(rank: int) -> object:
     import torch.distributed as dist
     import verl
     from verl import DataProto
-    from verl.utils.seqlen_balancing import prepare_dynamic_batch
+    from verl.utils import seqlen_balancing
 
+    # From 0.9.0 verl names a GPU as the device where there is none, and puts the counts there to compare them.
+    if hasattr(seqlen_balancing, "get_device_name"):
+        seqlen_balancing.get_device_name = lambda: "cpu"
     lengths = [100, 100, 100, 100] if rank == 0 else [10, 10, 10, 10]
     mask = torch.stack([(torch.arange(100) < length).long() for length in lengths])
     data = DataProto.from_dict(tensors={"attention_mask": mask, "input_ids": mask})
     # As the callers of the release do: the workers of up to 0.7 name no group, the engines of later ones name theirs.
     old = Path(verl.__path__[0], "workers", "actor", "dp_actor.py").is_file()
     group = {} if old else {"dp_group": dist.group.WORLD}
-    return len(prepare_dynamic_batch(data, max_token_len=200, **group)[0])
+    return len(seqlen_balancing.prepare_dynamic_batch(data, max_token_len=200, **group)[0])
 
 
 RANKED = {"list_all_to_all": _list_all_to_all, "micro_batches": _micro_batches}
