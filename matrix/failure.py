@@ -116,6 +116,9 @@ class Failure:
         testable: the least that it takes to see it.
         effect: what comes of it, as for a finding; `default_path` whether an ordinary run meets it.
         feature: the part of the stack that it hurts ("" with `default_path`).
+        silent: nothing is raised.
+        planted: the probe brings its trigger about (a lost file mode, a full address, a misuse), so seeing it says
+            nothing against the versions: it is recorded and never decides a verdict.
         cause: why it happens.
         way_out: what to do, one line a step.
         probe: pytest id under tests/compat that reproduces it, "" with `unprobed` saying why there is none.
@@ -142,6 +145,7 @@ class Failure:
     feature: str = ""
     default_path: bool = False
     silent: bool = False
+    planted: bool = False
     probe: str = ""
     unprobed: str = ""
     note: str = ""

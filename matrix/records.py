@@ -69,6 +69,7 @@ def _failure(table: Table, family: Family) -> Failure:
         feature=table.text("feature", ""),
         default_path=default_path,
         silent=silent,
+        planted=table.flag("planted", False),
         probe=table.text("probe", ""),
         unprobed=table.text("unprobed", ""),
         note=table.text("note", ""),

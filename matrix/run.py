@@ -312,7 +312,7 @@ def _why_not(refusal: Refusal | None, probes: Sequence[Observation], *, interrup
     """Return why a cell that was to go deep has no probe at a tier."""
     if refusal is not None:
         return refusal.line
-    return "no probe of this tier was chosen" if probes and not interrupted else INTERRUPTED
+    return INTERRUPTED if interrupted else "no probe of this tier was chosen"
 
 
 _FAULTLESS = (IndexUnreachableError, ToolError, CorruptFileError)

@@ -8,12 +8,14 @@ from enum import StrEnum
 
 from matrix.failure import Failure, Family, Reach
 from matrix.observe import Observation
+from matrix.probing.outcome import Disagreement
 
 
 class Standing(StrEnum):
     """What the observations of its probe say of a record, worst first."""
 
     REFUTED = "refuted"
+    UNSETTLED = "unsettled"
     REPRODUCED = "reproduced"
     ABSENT = "absent"
     UNTESTED = "untested"
@@ -53,17 +55,24 @@ def stands(failures: Sequence[Failure], observations: Iterable[Observation]) -> 
     return tuple(_stand(failure, by_failure.get(failure.id, ())) for failure in failures)
 
 
+_AGAINST = (Disagreement.NOT_SEEN.value, Disagreement.NOT_PREDICTED.value)
+
+
 def _stand(failure: Failure, seen: Sequence[Observation]) -> Stand:
     """Return how one record stands.
 
-    `refuted`: somewhere the opposite of what it predicts was seen. `reproduced`: it was seen where predicted.
+    `refuted`: somewhere the opposite of what it predicts was seen. `unsettled`: its probe failed for another reason
+    somewhere. `reproduced`: it was seen where predicted.
     `absent`: its probe ran, only where it is not predicted, and did not see it. `elsewhere`: it takes GPUs.
     """
-    against = [item for item in seen if item.detail.get("agreed") is False]
+    against = [item for item in seen if item.detail.get("disagreement") in _AGAINST]
+    otherwise = [item for item in seen if item.detail.get("disagreement") and item not in against]
     reproduced = [item for item in seen if item.detail.get("seen") == "reproduced"]
     ran = [item for item in seen if item.detail.get("seen")]
     if against:
         standing, cells = Standing.REFUTED, against
+    elif otherwise:
+        standing, cells = Standing.UNSETTLED, otherwise
     elif reproduced:
         standing, cells = Standing.REPRODUCED, reproduced
     elif ran:

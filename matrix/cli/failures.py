@@ -161,8 +161,8 @@ def _summary(args: argparse.Namespace) -> int:
     total = {word: sum(row[word] for row in counts.values()) for word in words}
     _say(f"{'all':<13}{len(found):>6}" + "".join(f"{total[word]:>12}" for word in words))
     for item in found:
-        if item.standing is Standing.REFUTED:
-            _say(f"refuted: {item.failure.id} on {item.line}")
+        if item.standing in (Standing.REFUTED, Standing.UNSETTLED):
+            _say(f"{item.standing.value}: {item.failure.id} on {item.line}")
     _say(
         "absent: its probe ran, only where it is not predicted. elsewhere: takes a GPU. unprobed: its record says why."
     )

@@ -53,9 +53,9 @@ def dry_run(python: Path, config: str, overrides: Sequence[str]) -> DryRun:
             )
         except OSError as error:
             raise ToolError(f"{python} cannot be run: {error.strerror}.", then="--env takes an interpreter.") from error
-    lines = ended.stdout.strip().splitlines()
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(_MARK)]
     try:
-        found = json.loads(lines[-1])["asked"]
+        found = json.loads(lines[-1].removeprefix(_MARK))["asked"]
     except (IndexError, ValueError, KeyError, TypeError):
         how = f"was stopped after {TIMEOUT_S:.0f} s" if ended.code is None else f"ended with {ended.code}"
         raise ToolError(f"The dry run {how}.", why=ended.stderr.strip()[-500:], then=_HOW.format(python)) from None
@@ -64,4 +64,5 @@ def dry_run(python: Path, config: str, overrides: Sequence[str]) -> DryRun:
     return DryRun(stage=found["stage"], error=found["error"], effective=found["effective"])
 
 
+_MARK = "DRY-RUN "
 _HOW = "Check that `{} -c 'import verl, hydra'` works."

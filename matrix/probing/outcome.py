@@ -39,7 +39,8 @@ def said(
     """Return what the end of `probe` says of the cell in which these versions are installed.
 
     A known failure that is seen breaks the cell where it breaks an import or any run, and else degrades the feature it
-    is about. A trial that fails for another reason than its record's is broken. A plain probe that fails breaks the
+    is about; one that the probe planted does neither. A trial that fails for another reason than its record's is
+    broken. A plain probe that fails breaks the
     cell where an ordinary run would meet that, and else degrades its feature. One that left processes is degraded.
     """
     if ended.outcome == "untested":
@@ -72,8 +73,11 @@ def _trial(probe: PlannedProbe, ended: EndedProbe, failure: Failure, versions: M
         case "reproduced":
             if ended.predicted == "no":
                 known |= _disagrees(Disagreement.NOT_PREDICTED, failure, versions)
-            effect, outcome = _weighed(failure.effect, default_path=failure.default_path)
             reason = f"known failure {failure.id}: {failure.title}"
+            if failure.planted:
+                # Its trigger was brought about by the probe: that it shows says nothing against these versions.
+                return Said(outcome=Outcome.OK, detail={**known, "planted": True})
+            effect, outcome = _weighed(failure.effect, default_path=failure.default_path)
             finding = _finding(effect, failure.feature, reason, default_path=failure.default_path)
             return Said(outcome=outcome, reason=reason, detail={**known, "findings": [finding]})
         case "absent" if ended.outcome != "killed":
@@ -83,6 +87,8 @@ def _trial(probe: PlannedProbe, ended: EndedProbe, failure: Failure, versions: M
         case _:
             known |= {"disagreement": Disagreement.OTHER.value, "proposal": ""}
             reason = ended.reason if failure.id in ended.reason else f"{failure.id}: {ended.reason}"
+            if failure.planted:
+                return Said(outcome=Outcome.UNTESTED, reason=reason, detail=known)
             finding = _finding(Effect.BREAKS_FEATURE, "", reason, default_path=True)
             return Said(outcome=Outcome.BROKEN, reason=reason, detail={**known, "findings": [finding]})
 

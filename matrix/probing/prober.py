@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -100,12 +99,14 @@ class Prober:
             NoSpaceError: no scratch folder can be made, or nothing can be stored.
             MatrixError: what else `equip` raises.
         """
+        for orphan in processes.end_orphans():
+            tell(f"ended {orphan.name} ({orphan.pid}), which an earlier run had left")
         self.equip(environment)
         before = self.frozen(environment.python)
         with scratch() as made:
             cell_file, trials = made.root / "cell.json", made.root / "trials.jsonl"
             cell_file.write_text(json.dumps(subject.facts.to_json(made.temporary)), encoding="utf-8")
-            token = secrets.token_hex(8)
+            token = processes.new_token()
             more = {CELL_FILE: str(cell_file), TRIALS: str(trials), processes.TAG: token}
             given = Surroundings(
                 python=environment.python,
@@ -203,7 +204,7 @@ class Prober:
         if probe.failure:
             failure = self.failures.get(probe.failure)
             record = subject.facts.records().get(probe.failure)
-            more = (failure.default_path, failure.feature) if failure is not None else ()
+            more = (failure.default_path, failure.feature, failure.planted) if failure is not None else ()
             reads[f"record {probe.failure}"] = digest([record, *more])
         if probe.entry:
             reads["entry"] = digest(probe.to_json())

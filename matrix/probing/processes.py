@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import time
 from collections.abc import Sequence
@@ -111,6 +112,24 @@ def available_bytes(proc: Path = PROC) -> int:
         if line.startswith(b"MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def new_token() -> str:
+    """Return a token for a run of this process: its id, so that what outlives it can be told, and chance."""
+    return f"{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def end_orphans(proc: Path = PROC) -> list[Process]:
+    """Kill what a run left whose tool is gone (it was killed itself); return the processes that were there."""
+    start = f"{TAG}=".encode()
+    tokens = set()
+    for folder in proc.iterdir():
+        if folder.name.isdigit():
+            variables = _read(folder / "environ").split(b"\0")
+            tokens |= {word[len(start) :].decode("utf-8", "replace") for word in variables if word.startswith(start)}
+    owners = {token: token.partition("-")[0] for token in sorted(tokens)}
+    orphaned = [token for token, owner in owners.items() if owner.isdigit() and not (proc / owner).exists()]
+    return [item for token in orphaned for item in end(token)]
 
 
 def end(token: str, *, spare: frozenset[int] = frozenset(), patience_s: float = 10.0) -> list[Process]:

@@ -78,7 +78,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     asked.write_text(json.dumps({name: [*words, *paths] for name, words in CASES.items()}), encoding="utf-8")
     ended = run_python(str(DRY_RUN), "ppo_trainer", str(asked), timeout=350)
     assert ended.code == 0, ended.fault
-    found: Runs = json.loads(ended.stdout.strip().splitlines()[-1])
+    # What verl and vLLM register at exit may write after it.
+    (answer,) = [line for line in ended.stdout.splitlines() if line.startswith("DRY-RUN ")]
+    found: Runs = json.loads(answer.removeprefix("DRY-RUN "))
     return found
 
 

@@ -112,8 +112,8 @@ def test_the_summary_counts_what_was_observed(records: Path, tmp_path: Path) -> 
     store = Store(tmp_path / "store")
     store.add(_seen("cell-a", YES))
     rows = {line.split()[0]: line.split()[1:] for line in _said(tmp_path, "summary").out.splitlines()}
-    assert rows["family"] == ["held", "refuted", "reproduced", "absent", "untested", "elsewhere", "unprobed"]
-    assert rows["inspect"] == rows["all"] == ["2", "0", "1", "0", "0", "1", "0"]
+    assert rows["family"] == ["held", "refuted", "unsettled", "reproduced", "absent", "untested", "elsewhere", "unprobed"]
+    assert rows["inspect"] == rows["all"] == ["2", "0", "0", "1", "0", "0", "1", "0"]
     evidence = Store(tmp_path / "evidence" / "cpu")
     evidence.add(_seen("cell-b", AGAINST))
     assert f"refuted: {AIMV2.id} on cell-b" in _said(tmp_path, "summary").out

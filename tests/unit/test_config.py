@@ -304,7 +304,8 @@ if "trainer.nodes=4" in found:
     sys.exit("it broke")
 print("noise")
 answer = {{"stage": stage, "error": error, "resolved": {{}}, "effective": {{"critic.engine.sp": 1}}}}
-print(json.dumps({{"asked": answer}}))
+print("DRY-RUN " + json.dumps({{"asked": answer}}))
+print("more noise")
 """
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,14 @@ def test_what_comes_of_a_known_failure_that_is_seen(
     assert (finding["feature"], finding["effect"]) == (feature, effect.value)
 
 
+def test_a_failure_that_the_probe_plants_says_nothing_against_the_versions() -> None:
+    record = failure("a", effect=Effect.BREAKS_IMPORT, default_path=True, feature="", planted=True)
+    found = said(PLAIN, SEEN, record, {"thing": Version("2")})
+    assert (found.outcome, found.detail["seen"], "findings" in found.detail) == (Outcome.OK, "reproduced", False)
+    other = said(PLAIN, replace(SEEN, outcome="failed", seen="other", reason="x"), record, {})
+    assert (other.outcome, other.detail["disagreement"]) == (Outcome.UNTESTED, "another reason")
+
+
 @pytest.mark.parametrize(
     ("probe", "ended", "outcome", "reason"),
     [
@@ -274,3 +283,19 @@ def test_the_range_that_is_proposed(kind: Disagreement, affects: str, version: s
 def test_the_records_in_a_cell_file_are_those_of_the_probes(tmp_path: Path) -> None:
     assert set(_facts(thing="2").records()) == {"yes-seen", "no-seen", "quiet"}
     assert all(name in RECORDS for name in FAILURES)
+
+
+def test_what_a_killed_run_left_is_ended_by_the_next(tmp_path: Path) -> None:
+    """A run whose tool is gone is told by the id in its token; one that still lives is left alone."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    sleeping = ["sleep", "600"]
+    left = subprocess.Popen(sleeping, env={**os.environ, processes.TAG: f"{gone.pid}-x"}, start_new_session=True)
+    held = subprocess.Popen(sleeping, env={**os.environ, processes.TAG: processes.new_token()}, start_new_session=True)
+    try:
+        assert left.pid in {item.pid for item in processes.end_orphans()}
+        assert left.wait(10) == -9
+        assert held.poll() is None
+    finally:
+        held.kill()
+        held.wait()

@@ -90,6 +90,12 @@ def test_a_silent_record_needs_no_pattern(tmp_path: Path) -> None:
     assert not found.fingerprint.matches("x is 2, not 1")
 
 
+def test_a_record_may_say_that_its_probe_plants_the_trigger(tmp_path: Path) -> None:
+    for text, expected in (("true", True), ("false", False), (None, False)):
+        (found,) = load_failures([_file(tmp_path / "x.toml", _with(planted=text))])
+        assert found.planted is expected
+
+
 def test_an_id_is_used_once_over_all_files(tmp_path: Path) -> None:
     files = [_file(tmp_path / name, _with()) for name in ("x.toml", "y.toml")]
     with pytest.raises(DataError, match=r"y\.toml: failure\[0\]\.id: `a-b` is recorded twice"):

@@ -13,9 +13,11 @@ from matrix.standing import Standing, by_family, stands
 from matrix.tier import Outcome, Tier
 from tests.unit.failure_samples import AIMV2, changed
 
-YES = {"failure": AIMV2.id, "seen": "reproduced", "agreed": True}
-NOT = {"failure": AIMV2.id, "seen": "absent", "agreed": True}
-AGAINST = {"failure": AIMV2.id, "seen": "absent", "agreed": False}
+YES = {"failure": AIMV2.id, "seen": "reproduced"}
+NOT = {"failure": AIMV2.id, "seen": "absent"}
+AGAINST = {"failure": AIMV2.id, "seen": "absent", "disagreement": "predicted and not seen"}
+WIDER = {"failure": AIMV2.id, "seen": "reproduced", "disagreement": "seen and not predicted"}
+OTHER = {"failure": AIMV2.id, "seen": "other", "disagreement": "another reason"}
 SKIPPED = {"failure": AIMV2.id, "seen": ""}
 
 
@@ -35,6 +37,8 @@ def _seen(cell: str, detail: Mapping[str, object], probe: str = "p") -> Observat
         ([("a", NOT), ("b", YES), ("c", YES)], Standing.REPRODUCED, "b, c"),
         ([("a", YES), ("b", AGAINST)], Standing.REFUTED, "b"),
         ([("a", AGAINST), ("a", YES)], Standing.REPRODUCED, "a"),
+        ([("a", WIDER), ("b", OTHER)], Standing.REFUTED, "a"),
+        ([("a", YES), ("b", OTHER)], Standing.UNSETTLED, "b"),
     ],
 )
 def test_a_record_stands_by_the_latest_of_each_probe_and_cell(

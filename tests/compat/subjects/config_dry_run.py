@@ -1,6 +1,6 @@
 """A dry run of a configuration in this environment: verl's own files, hydra's own composition, verl's own checks.
 
-`python config_dry_run.py CONFIG FILE` prints one line of JSON, a list: for each list of overrides that the JSON in FILE
+`python config_dry_run.py CONFIG FILE` prints one line, `DRY-RUN ` and JSON: for each list of overrides that the JSON in FILE
 holds by name, {"stage", "error", "resolved", "effective"}. `stage` is how far it came: `compose` (hydra refuses),
 `resolve` (an interpolation fails), `validate` (verl's check raises), `typed` (a node does not fit its class), `done`.
 Nothing is started. Runs on Python 3.10 with verl, hydra and what verl imports.
@@ -12,12 +12,14 @@ import json
 import sys
 from pathlib import Path
 
+MARK = "DRY-RUN "
+
 
 def main(config: str, path: str) -> None:
     """Print how far each list of overrides comes."""
     asked = json.loads(Path(path).read_text(encoding="utf-8"))
     found = {name: _run(config, overrides) for name, overrides in asked.items()}
-    print("\n" + json.dumps(found, default=str))
+    print("\n" + MARK + json.dumps(found, default=str), flush=True)
 
 
 def _run(config: str, overrides: list[str]) -> dict[str, object]:
