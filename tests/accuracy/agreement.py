@@ -30,8 +30,11 @@ from matrix.store import Store  # noqa: E402
 from matrix.tier import Outcome, Tier  # noqa: E402
 
 PROBE = "compat/test_import.py::test_entry_point_imports["
-ASIDE = re.compile(r"No module named '\w+'|version None not supported|lib(?:cuda|cudart|nccl|cupti|nv\w+)[\w.-]*\.so")
-"""What a failed import says where a package is not installed at all, or the machine has no GPU."""
+ASIDE = re.compile(
+    r"No module named '\w+'|version None not supported|pyarrow requires NumPy"
+    r"|lib(?:cuda|cudart|nccl|cupti|nv\w+)[\w.-]*\.so"
+)
+"""What a failed import says where a package is absent, the machine has no GPU, or packages outside the axes clash."""
 ROOTS = frozenset({axis.module for axis in Axis})
 ENOUGH = 60
 """So many pairs make the two figures worth reading."""

@@ -45,6 +45,7 @@ def test_what_a_pair_counts_as(
         ("ModuleNotFoundError: No module named 'vllm.lora.models'", False),
         ("ValueError: vllm version None not supported and SGLang also not Found", True),
         ("ValueError: vllm version 0.11.0 not supported and SGLang also not Found", False),
+        ("ImportError: pyarrow requires NumPy 2.0 or newer, found 1.26.4", True),
         ("ImportError: libcuda.so.1: cannot open shared object file", True),
         ("ImportError: cannot import name 'X' from 'vllm'", False),
         ("ImportError: cannot import name 'X' from 'vllm.lora' (vllm/lora.py)", False),
