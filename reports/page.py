@@ -23,6 +23,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 ROWS = 200
 """So many findings of one effect are shown in a cell; the rest is in the JSON report."""
 FOLDED_ROWS = 40
+_REPRODUCTION = "reproduction"
+"""Cells that are there for a record stand together, whatever its family."""
 _SECONDARY_GROUPS = frozenset({"ci"})
 _HAYSTACK_CHARS = 4_000
 
@@ -76,6 +78,7 @@ def _groups(cells: list[dict[str, Any]]) -> list[dict[str, object]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         names = [name for name in cell["groups"] if name not in _SECONDARY_GROUPS] or cell["groups"] or [""]
+        names = [_REPRODUCTION] if _REPRODUCTION in names else names
         found.setdefault(names[0], []).append(cell)
     return [
         {"key": key or "other", "title": _title(key), "cells": members, "summary": _summary(members)}
