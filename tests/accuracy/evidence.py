@@ -9,9 +9,11 @@ The copy has the format of every store (matrix/store.py): agreement.py reads it 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -25,6 +27,9 @@ from matrix.tier import Outcome, Tier  # noqa: E402
 
 DEEP = frozenset({Tier.IMPORT, Tier.BEHAVE})
 STATIC = frozenset({Tier.RESOLVE, Tier.SURFACE})
+_SAME = r"lib/python3\.\d+|site-packages|tests/compat|matrix/compat"
+_WHERE = re.compile(rf"""(?<![\w.+-])/(?:[^\s/"'()<>:,;]+/)*?(?=(?:{_SAME})/)""")
+"""What stands in an absolute path before the part that is the same on every machine."""
 
 
 def latest(store: Iterable[Observation]) -> list[Observation]:
@@ -51,6 +56,24 @@ def evidence(store: Iterable[Observation], cells: Iterable[str] = ("*",)) -> lis
     return sorted([*static, *deep], key=lambda item: (item.question.cell, item.question.tier.depth, item.at))
 
 
+def portable(value: object) -> object:
+    """Return plain JSON data without the places at which this machine keeps environments and probes."""
+    match value:
+        case str():
+            return _WHERE.sub("", value)
+        case Mapping():
+            return {str(name): portable(item) for name, item in value.items()}
+        case list() | tuple():
+            return [portable(item) for item in value]
+        case _:
+            return value
+
+
+def _kept(item: Observation) -> Observation:
+    detail = {name: portable(value) for name, value in item.detail.items()}
+    return replace(item, reason=_WHERE.sub("", item.reason), detail=detail)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Copy, and print how many of each tier were added; 1 where there is nothing to copy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -65,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     kept = Store(options.to)
     held = {(item.question.key, item.at) for item in kept}
     new = [item for item in chosen if (item.question.key, item.at) not in held]
-    kept.add(*new)
+    kept.add(*map(_kept, new))
     counts = Counter(item.question.tier.value for item in new)
     words = ", ".join(f"{tier} {counts[tier]}" for tier in (tier.value for tier in Tier) if counts[tier]) or "nothing"
     cells = len({item.question.cell for item in chosen})

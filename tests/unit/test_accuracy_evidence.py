@@ -9,9 +9,10 @@ import pytest
 
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
-from tests.accuracy.evidence import main
+from tests.accuracy.evidence import main, portable
 from tests.unit.run_fakes import AT, observation
 
+SHIPPED = Path(__file__).parents[2] / "reports" / "evidence" / "cpu"
 LATER = AT + timedelta(hours=1)
 
 
@@ -81,3 +82,30 @@ def test_nothing_to_copy_is_told(home: Path, tmp_path: Path, capsys: pytest.Capt
     assert main([str(tmp_path / "evidence"), "--home", str(home), "--cells", "nothing*"]) == 1
     assert "installed and probed" in capsys.readouterr().out
     assert not (tmp_path / "evidence").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (
+            'File "/home/me/.cache/cells/verl0.9.1-ov.numpy.eq.2/lib/python3.12/site-packages/torch/x.py", line 3',
+            'File "lib/python3.12/site-packages/torch/x.py", line 3',
+        ),
+        ("from 'vllm' (/a/b/site-packages/vllm/__init__.py)", "from 'vllm' (site-packages/vllm/__init__.py)"),
+        ("/src/tests/compat/subjects/x.py and /usr/bin/python", "tests/compat/subjects/x.py and /usr/bin/python"),
+        ({"a": ["/a/lib/python3.11/os.py", 1, None]}, {"a": ["lib/python3.11/os.py", 1, None]}),
+        ("site-packages/verl/x.py", "site-packages/verl/x.py"),
+    ],
+)
+def test_where_an_environment_lay_is_cut_away(said: object, kept: object) -> None:
+    assert portable(said) == kept
+
+
+def test_the_shipped_evidence_is_whole_and_names_no_place_of_a_machine() -> None:
+    store = Store(SHIPPED)
+    assert not store.damage
+    assert len(store) > 100
+    for item in store:
+        detail = dict(item.detail)
+        assert item.outcome is not Outcome.UNTESTED or not item.question.tier.is_deep
+        assert (item.reason, detail) == (portable(item.reason), portable(detail)), item.question
