@@ -9,6 +9,7 @@ import pytest
 
 from matrix.cli import failures as command
 from matrix.records import load_failures
+from matrix.standing import Standing
 from matrix.store import Store
 from tests.unit.cli_stack import Said, said
 from tests.unit.failure_samples import AIMV2
@@ -112,7 +113,7 @@ def test_the_summary_counts_what_was_observed(records: Path, tmp_path: Path) -> 
     store = Store(tmp_path / "store")
     store.add(_seen("cell-a", YES))
     rows = {line.split()[0]: line.split()[1:] for line in _said(tmp_path, "summary").out.splitlines()}
-    assert rows["family"] == ["held", "refuted", "unsettled", "reproduced", "absent", "untested", "elsewhere", "unprobed"]
+    assert rows["family"] == ["held", *Standing]
     assert rows["inspect"] == rows["all"] == ["2", "0", "0", "1", "0", "0", "1", "0"]
     evidence = Store(tmp_path / "evidence" / "cpu")
     evidence.add(_seen("cell-b", AGAINST))
