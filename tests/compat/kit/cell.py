@@ -38,6 +38,14 @@ class Record:
         found = re.search(self.pattern, text, re.MULTILINE)
         return bool(found) and bool(not self.place or re.search(self.place, text, re.MULTILINE))
 
+    def shown(self, text: str) -> str:
+        """Return the line of `text` in which the pattern is met first, "" where it is not."""
+        found = re.search(self.pattern, text, re.MULTILINE) if self.pattern else None
+        if found is None:
+            return ""
+        end = text.find("\n", found.end())
+        return text[text.rfind("\n", 0, found.start()) + 1 : len(text) if end < 0 else end].strip()[:1000]
+
 
 @dataclass(frozen=True)
 class Cell:

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 TAIL = 200_000
 """So many characters of each stream are kept: the end, where the traceback is."""
 
+_LOOK_S = 0.5
 _NOT_PASSED_ON = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "RAY_ADDRESS", "VERL_MATRIX_TRIALS")
 _QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
           "RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false", "PYTHONFAULTHANDLER": "1"}  # fmt: skip
@@ -23,12 +24,16 @@ _QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STA
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended: `code` as of subprocess (negative for a signal), None where it was killed for its time."""
+    """How a child ended: `code` as of subprocess (negative for a signal), None where it was killed.
+
+    It is killed for its time, or, where `enough`, because what it was started for had been seen.
+    """
 
     code: int | None
     stdout: str
     stderr: str
     seconds: float
+    enough: bool = False
 
     @property
     def text(self) -> str:
@@ -40,7 +45,8 @@ class Ended:
         """Return what a fingerprint is looked for in, None where the child ended well."""
         if self.code == 0:
             return None
-        how = "killed when its time ran out" if self.code is None else f"exit code {self.code}"
+        killed = "still ran when enough was seen" if self.enough else "killed when its time ran out"
+        how = killed if self.code is None else f"exit code {self.code}"
         return f"{self.text}\n[{how}]"
 
     @property
@@ -56,10 +62,12 @@ def run_python(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     command: Sequence[str] | None = None,
+    until: Callable[[], bool] | None = None,
 ) -> Ended:
     """Return how `python *argv` (or `command`) ended; its whole process group is gone when this returns.
 
-    The environment is this one's without what would change the answer, offline, with `env` on top.
+    The environment is this one's without what would change the answer, offline, with `env` on top. Once `until`, asked
+    every half second, holds, the child is ended: enough was seen.
     """
     passed = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
     start = time.monotonic()
@@ -76,12 +84,25 @@ def run_python(
                 start_new_session=True,
             )
             try:
-                code: int | None = child.wait(timeout)
-            except subprocess.TimeoutExpired:
-                code = None
+                code, enough = _wait(child, timeout, until)
             finally:
                 _end_group(child)
-        return Ended(code=code, stdout=_tail(out), stderr=_tail(err), seconds=time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return Ended(code=code, stdout=_tail(out), stderr=_tail(err), seconds=seconds, enough=enough)
+
+
+def _wait(child: subprocess.Popen[bytes], timeout: float, until: Callable[[], bool] | None) -> tuple[int | None, bool]:
+    """Return the code a child ended with, None where it still runs, and whether that is because enough was seen."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return child.wait(max(left if until is None else min(left, _LOOK_S), 0.0)), False
+        except subprocess.TimeoutExpired:
+            if until is not None and until():
+                return None, True
+            if time.monotonic() >= deadline:
+                return None, False
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:

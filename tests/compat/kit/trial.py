@@ -33,6 +33,7 @@ class Trial:
         if fault is None:
             self._conclude(ABSENT, "")
         elif self.record.matches(fault):
+            self.detail["shown"] = self.record.shown(fault)
             self._conclude(REPRODUCED, fault)
         else:
             self._conclude(OTHER, fault)

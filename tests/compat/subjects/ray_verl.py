@@ -5,10 +5,16 @@ import json
 import os
 import sys
 import threading
+import time
+
+REFUSED = {"NO_RESOURCES", "INFEASIBLE"}
 
 
 def logical_cpus() -> dict[str, object]:
-    """Return whether verl's pool for one GPU gets its place where Ray counts two CPUs, within 40 seconds."""
+    """Return whether verl's pool for one GPU gets its place where Ray counts two CPUs.
+
+    It is refused where Ray has said for fifteen seconds on end that no node can take it while verl went on waiting.
+    """
     import ray
 
     for name in ("verl.single_controller.ray", "verl.trainer.ppo.ray_trainer"):
@@ -30,10 +36,17 @@ def logical_cpus() -> dict[str, object]:
 
     thread = threading.Thread(target=place, daemon=True)
     thread.start()
-    thread.join(40)
-    if not placed.is_set() and not thread.is_alive():
-        raise RuntimeError("the pool was refused")
-    print(json.dumps({"placed": placed.is_set()}), flush=True)
+    states: set[str] = set()
+    refused: float | None = None
+    deadline = time.monotonic() + 200
+    while not placed.wait(0.5) and (refused is None or time.monotonic() - refused < 15):
+        if not thread.is_alive() and not placed.is_set():
+            raise RuntimeError("the pool was refused with an error")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"neither placed nor refused within 200 s: {states}")
+        states = {str(table["stats"]["scheduling_state"]) for table in ray.util.placement_group_table().values()}
+        refused = (refused or time.monotonic()) if states & REFUSED else None
+    print(json.dumps({"placed": placed.is_set(), "states": sorted(states)}), flush=True)
     os._exit(0)
 
 
