@@ -217,10 +217,9 @@ def test_actor_without_a_gpu(trial: Trial, sandbox: RaySandbox) -> None:
 @pytest.mark.failure("ray-245-amd-visible-devices")
 @pytest.mark.tier("import")
 def test_rocr_visible_devices(trial: Trial, sandbox: RaySandbox) -> None:
-    """Ray is asked which variable hides AMD's GPUs while the older one is set."""
-    asked = (
-        "from ray._private.accelerators import AMDGPUAcceleratorManager as m; m.get_visible_accelerator_ids_env_var()"
-    )
+    """Ray is asked which of AMD's GPUs are visible while the older variable is set."""
+    manager = "ray._private.accelerators import AMDGPUAcceleratorManager"
+    asked = f"from {manager} as m; m.get_current_process_visible_accelerator_ids()"
     trial.judge(sandbox.run("-c", asked, timeout=200, env={"ROCR_VISIBLE_DEVICES": "0"}))
 
 
