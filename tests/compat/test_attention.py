@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from kit import Ended, Trial, run_python
+from kit.blame import judge_own
 
 SUBJECTS = Path(__file__).with_name("subjects")
 
@@ -101,7 +102,7 @@ def test_flash_attn_undeclared(trial: Trial) -> None:
 def test_flash_asked(trial: Trial) -> None:
     """A model is made with the attention that verl asks for by default."""
     _without(trial, "flash-attn")
-    trial.judge(_subject("attention_paths.py", "flash-asked"))
+    judge_own(trial, _subject("attention_paths.py", "flash-asked"))
 
 
 @pytest.mark.failure("verl-critic-flash-attention-hidden")
@@ -147,7 +148,7 @@ def test_vision_causal(trial: Trial) -> None:
     """The vision tower of Qwen2.5-VL has what the flash-attention path reads off it."""
     if trial.cell.version("transformers") == "5.6.0":
         pytest.skip("transformers 5.6.0 fails before that: tf560-s-aux-none")
-    trial.judge(_subject("attention_paths.py", "vision-causal"))
+    judge_own(trial, _subject("attention_paths.py", "vision-causal"))
 
 
 @pytest.mark.failure("tf453-top-left-mask-attr")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kit import Ended, Trial, run_python
+from kit.blame import judge_own, skip_hidden
 from packaging.version import Version
 
 SUBJECTS = Path(__file__).with_name("subjects")
@@ -18,14 +19,6 @@ def _subject(name: str, *argv: str, timeout: float = 250.0) -> Ended:
     ended = run_python(str(SUBJECTS / name), *argv, timeout=timeout)
     if ended.last_line.startswith("UNTESTED "):
         pytest.skip(ended.last_line.removeprefix("UNTESTED "))
-    return ended
-
-
-def _unmasked(trial: Trial, ended: Ended) -> Ended:
-    """Return how a subject ended; a skip where verl cannot be imported for a reason that has a record of its own."""
-    other = trial.cell.records["tf5-automodelforvision2seq-removed"]
-    if other.applies == "yes" and ended.code != 0 and other.matches(ended.text):
-        pytest.skip(f"verl does not import here: {other.id}")
     return ended
 
 
@@ -53,7 +46,7 @@ def test_vision_auto_class(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_prompt_filter(trial: Trial, tmp_path: Path) -> None:
     """A prompt of 41 tokens must not pass a filter of 10."""
-    found = _measured(_unmasked(trial, _subject("transformers_prompts.py", str(tmp_path))))
+    found = _measured(skip_hidden(trial, _subject("transformers_prompts.py", str(tmp_path))))
     trial.observed(found["rows"] != 1, f"{found['rows']} of 2 prompts pass; one is too long", **found)
 
 
@@ -72,7 +65,7 @@ def test_vision_output_classes(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_packed_experts(trial: Trial) -> None:
     """The names of a Qwen3-MoE's experts after verl's conversion, which the rollout engine is given."""
-    found = _measured(_unmasked(trial, _subject("transformers_experts.py")))
+    found = _measured(skip_hidden(trial, _subject("transformers_experts.py")))
     trial.observed(bool(found["packed"]), f"{found['experts']} tensors for 4 experts, first {found['first']}", **found)
 
 
@@ -82,7 +75,7 @@ def test_packed_experts(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_tied_weights(trial: Trial, tmp_path: Path) -> None:
     """A tied model that verl's merger saved is still tied when it is loaded again."""
-    ended = _unmasked(trial, _subject("transformers_tied.py", str(tmp_path)))
+    ended = skip_hidden(trial, _subject("transformers_tied.py", str(tmp_path)))
     found = _measured(ended)
     trial.observed(not found["tied"], f"both keys stored: {found['both_stored']}, tied again: {found['tied']}", **found)
 
@@ -93,7 +86,7 @@ def test_tied_weights(trial: Trial, tmp_path: Path) -> None:
 @pytest.mark.limit(300)
 def test_wrap_policy(trial: Trial) -> None:
     """Verl's FSDP wrap policy for a tiny text-only Qwen3.5."""
-    trial.judge(_unmasked(trial, _subject("transformers_wrap.py", "policy")))
+    trial.judge(skip_hidden(trial, _subject("transformers_wrap.py", "policy")))
 
 
 @pytest.mark.failure("tf-lazyautomapping-get-default")
@@ -110,7 +103,7 @@ def test_auto_mapping(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_fully_shard_critic(trial: Trial) -> None:
     """FSDP2 over one gloo process takes a token-classification critic."""
-    trial.judge(_subject("transformers_wrap.py", "fully-shard"))
+    judge_own(trial, _subject("transformers_wrap.py", "fully-shard"))
 
 
 @pytest.mark.failure("tf452-qwen2vl-key-rename")
@@ -150,7 +143,7 @@ def test_ulysses_versions(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_processor_template(trial: Trial, tmp_path: Path) -> None:
     """A processor without a chat template, whose tokenizer has one, still writes a prompt."""
-    trial.judge(_unmasked(trial, _subject("transformers_models.py", "processor-template", str(tmp_path))))
+    trial.judge(skip_hidden(trial, _subject("transformers_models.py", "processor-template", str(tmp_path))))
 
 
 @pytest.mark.failure("tf-hub-kernels-015-revision")
@@ -212,7 +205,7 @@ def test_rope_theta(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_default_attention(trial: Trial) -> None:
     """A model without sdpa gets eager attention where no implementation is asked for, and nobody is told."""
-    found = _measured(_subject("transformers_models.py", "default-attention"))
+    found = _measured(skip_hidden(trial, _subject("transformers_models.py", "default-attention")))
     silent = found["got"] == "eager" and found["usual"] != "eager" and not found["told"]
     trial.observed(silent, f"gpt-oss gets {found['got']}, Qwen2 {found['usual']}; said: {found['told']}", **found)
 
@@ -223,7 +216,7 @@ def test_default_attention(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_attention_as_attribute(trial: Trial, tmp_path: Path) -> None:
     """`attn_implementation` put into a loaded configuration, as verl's override_config does it, is obeyed."""
-    found = _measured(_subject("transformers_models.py", "asked-attention", str(tmp_path)))
+    found = _measured(skip_hidden(trial, _subject("transformers_models.py", "asked-attention", str(tmp_path))))
     assert found["got"] == "eager", found
     trial.observed(found["after_update"] != "eager", f"asked for eager, got {found['after_update']}", **found)
 

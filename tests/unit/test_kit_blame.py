@@ -55,3 +55,23 @@ def test_whose_fault_it_is(blame: ModuleType, own: str, other: str, text: str | 
         return
     with pytest.raises((AssertionError, pytest.skip.Exception), match=ends):
         blame.judge_own(trial, ended, general=("wide",))
+
+
+@pytest.mark.parametrize(
+    ("other", "text", "hidden"),
+    [("yes", OTHER, True), ("yes", OWN, False), ("yes", None, False), ("no", OTHER, False), ("unknown", OTHER, False)],
+)
+def test_what_is_measured_is_hidden_by_a_fault_that_is_predicted(
+    blame: ModuleType, other: str, text: str | None, hidden: bool
+) -> None:
+    """Where another record explains why a subject ended early, nothing was measured; else its end is looked at."""
+    from kit import Cell, Ended, Record, Trial
+
+    records = [Record(id="own", applies="no", pattern="own"), Record(id="other", applies=other, pattern="other")]
+    trial = Trial(Cell(name="a", records={one.id: one for one in records}), records[0])
+    ended = Ended(code=0 if text is None else 1, stdout="", stderr=text or "", seconds=0.1)
+    if hidden:
+        with pytest.raises(pytest.skip.Exception, match="hidden by other"):
+            blame.skip_hidden(trial, ended)
+    else:
+        assert blame.skip_hidden(trial, ended) is ended

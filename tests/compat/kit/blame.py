@@ -8,6 +8,16 @@ from kit.child import Ended
 from kit.trial import Trial
 
 
+def skip_hidden(trial: Trial, ended: Ended) -> Ended:
+    """Return a child's end; a skip where another record that the cell predicts explains it: nothing was measured."""
+    fault = ended.fault
+    if fault is not None and not trial.record.matches(fault):
+        for other in trial.cell.records.values():
+            if other.id != trial.record.id and other.applies == "yes" and other.matches(fault):
+                pytest.skip(f"hidden by {other.id}, which this cell has too")
+    return ended
+
+
 def judge_own(trial: Trial, ended: Ended, *, general: tuple[str, ...] = ()) -> None:
     """Judge a child's end, leaving out the faults that another record of this cell predicts and explains.
 
