@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ class Finder:
     """Looks for interpreters; `managed` is where uv may put one that it downloads.
 
     `env` are the variables programs are started with; `home` is the user's home folder (for pyenv), `images` the
-    folder where the manylinux images have theirs.
+    folder where the manylinux images have theirs, `own` where the interpreter that runs this tool is installed.
     """
 
     uv: Path
@@ -36,6 +37,7 @@ class Finder:
     children: Children = field(default_factory=Children)
     home: Path = field(default_factory=Path.home)
     images: Path = Path("/opt/python")
+    own: Path = field(default_factory=lambda: Path(sys.base_prefix))
 
     def find(self, version: str) -> Path:
         """Return a CPython `version` (`X.Y`) with all that the stack needs of the standard library.
@@ -62,6 +64,9 @@ class Finder:
         yield from sorted(self.managed.glob(f"cpython-{version}*/bin/python{version}"), reverse=True)
         root = Path(self.env.get("PYENV_ROOT") or self.home / ".pyenv")
         yield from sorted(root.glob(f"versions/{version}.*/bin/python{version}"), key=_patch, reverse=True)
+        yield self.own / "bin" / f"python{version}"
+        if self.own.parent.name == "versions":
+            yield from sorted(self.own.parent.glob(f"{version}.*/bin/python{version}"), key=_patch, reverse=True)
         yield from sorted(self.images.glob(f"cp{version.replace('.', '')}-cp*/bin/python{version}"))
         found = self._run(["python", "find", version, "--system", "--no-project", "--no-config", "--quiet",
                            "--no-python-downloads"], TIMEOUT_S)  # fmt: skip
@@ -114,7 +119,7 @@ def _patch(python: Path) -> tuple[int, ...]:
 
 
 def _none(version: str, refused: str, and_then: str) -> ToolError:
-    looked = "Looked on PATH and in uv's, pyenv's and /opt/python's folders."
+    looked = "Looked on PATH, beside this tool's own interpreter, and in uv's, pyenv's and /opt/python's folders."
     return ToolError(
         f"There is no CPython {version} on this machine that can be used.",
         why=" ".join(filter(None, (looked, refused, and_then))),

@@ -31,12 +31,15 @@ def finder(tmp: Path, uv: str = "exit 1", *, download: bool = False) -> Finder:
         download=download,
         home=tmp,
         images=tmp / "images",
+        own=tmp / "versions" / "3.1.1",
     )
 
 
 PLACES = [
     f"managed/cpython-{PYTHON}.9-linux-x86_64-gnu/bin/python{PYTHON}",
     f".pyenv/versions/{PYTHON}.7/bin/python{PYTHON}",
+    f"versions/3.1.1/bin/python{PYTHON}",
+    f"versions/{PYTHON}.3/bin/python{PYTHON}",
     f"images/cp{PYTHON.replace('.', '')}-cp{PYTHON.replace('.', '')}/bin/python{PYTHON}",
 ]
 
@@ -62,7 +65,7 @@ def test_pyenv_may_lie_elsewhere(tmp_path: Path) -> None:
     path = interpreter(tmp_path / f"root/versions/{PYTHON}.1/bin/python{PYTHON}")
     found = finder(tmp_path)
     assert Finder(uv=found.uv, env={"PYENV_ROOT": str(tmp_path / "root"), "PATH": "/bin:/usr/bin"},
-                  managed=found.managed, download=False, images=found.images).find(PYTHON) == path  # fmt: skip
+                  managed=found.managed, download=False, images=found.images, own=found.own).find(PYTHON) == path  # fmt: skip
 
 
 UNFIT = {
