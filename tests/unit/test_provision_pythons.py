@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,10 @@ def test_the_newest_patch_release_of_pyenv_comes_first(tmp_path: Path) -> None:
 def test_pyenv_may_lie_elsewhere(tmp_path: Path) -> None:
     path = interpreter(tmp_path / f"root/versions/{PYTHON}.1/bin/python{PYTHON}")
     found = finder(tmp_path)
-    assert Finder(uv=found.uv, env={"PYENV_ROOT": str(tmp_path / "root"), "PATH": "/bin:/usr/bin"},
-                  managed=found.managed, download=False, images=found.images, own=found.own).find(PYTHON) == path  # fmt: skip
+    elsewhere = replace(
+        found, env={"PYENV_ROOT": str(tmp_path / "root"), "PATH": "/bin:/usr/bin"}, home=tmp_path / "none"
+    )
+    assert elsewhere.find(PYTHON) == path
 
 
 UNFIT = {
