@@ -95,6 +95,8 @@ def test_nothing_to_copy_is_told(home: Path, tmp_path: Path, capsys: pytest.Capt
         ("/src/tests/compat/subjects/x.py and /usr/bin/python", "tests/compat/subjects/x.py and /usr/bin/python"),
         ({"a": ["/a/lib/python3.11/os.py", 1, None]}, {"a": ["lib/python3.11/os.py", 1, None]}),
         ("site-packages/verl/x.py", "site-packages/verl/x.py"),
+        ("/home/me/.pyenv/versions/3.12.1/lib/libpython3.12.so.1.0(+0x1e3a7e)", "lib/libpython3.12.so.1.0(+0x1e3a7e)"),
+        ("/home/me/cells/ray2.41.0/bin/python(_start+0x21)", "bin/python(_start+0x21)"),
     ],
 )
 def test_where_an_environment_lay_is_cut_away(said: object, kept: object) -> None:
