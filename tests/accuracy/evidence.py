@@ -28,7 +28,10 @@ from matrix.tier import Outcome, Tier  # noqa: E402
 DEEP = frozenset({Tier.IMPORT, Tier.BEHAVE})
 STATIC = frozenset({Tier.RESOLVE, Tier.SURFACE})
 _SAME = r"lib/python3\.\d+|site-packages|tests/compat|matrix/compat"
-_WHERE = re.compile(rf"""(?<![\w.+-])/(?:[^\s/"'()<>:,;]+/)*?(?=(?:{_SAME})/|bin/python|lib/libpython)""")
+_FOLDER = r"""[^\s/"'()<>:,;]+/"""
+_WHERE = re.compile(
+    rf"(?<![\w.+-])/(?:(?:{_FOLDER})*?(?=(?:{_SAME})/)|(?:{_FOLDER}){{2,}}?(?=bin/python|lib/libpython))"
+)
 """What stands in an absolute path before the part that is the same on every machine."""
 
 
