@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from inspect import signature
 
 REFUSED = {"NO_RESOURCES", "INFEASIBLE"}
 
@@ -68,12 +69,15 @@ def job_environment() -> dict[str, object]:
 
     ray.init = start_and_stop
     rollout = {"full_determinism": False, "seed": 0}
-    main_ppo.run_ppo(OmegaConf.create({
+    config = OmegaConf.create({
         "ray_init": {"num_cpus": 2}, "ray_kwargs": {"ray_init": {"num_cpus": 2}}, "trainer": {"logger": []},
         "actor_rollout_ref": {"rollout": rollout, "actor": {"strategy": "fsdp2"}}, "critic": {"strategy": "fsdp2"},
         "reward": {"reward_model": {"enable": False, "rollout": rollout}}, "transfer_queue": {"enable": False},
         "global_profiler": {"tool": None},
-    }))  # fmt: skip
+    })  # fmt: skip
+    # Asked for after Ray has started, so none is missed; from 0.9.0 it must be given.
+    runner = {"task_runner_class": None} if "task_runner_class" in signature(main_ppo.run_ppo).parameters else {}
+    main_ppo.run_ppo(config, **runner)
     return {}
 
 
