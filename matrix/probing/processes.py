@@ -132,15 +132,15 @@ def end_orphans(proc: Path = PROC) -> list[Process]:
     return [item for token in orphaned for item in end(token)]
 
 
-def end(token: str, *, spare: frozenset[int] = frozenset(), patience_s: float = 10.0) -> list[Process]:
-    """Kill every tagged process but those of `spare`; return the ones that were there.
+def end(token: str, *, probe: str | None = None, patience_s: float = 10.0) -> list[Process]:
+    """Kill every tagged process, or those that `probe` started; return the ones that were there.
 
     Goes on until none is left, since a process may start others while it is being killed, at most `patience_s`.
     """
     killed: dict[int, Process] = {}
     deadline = time.monotonic() + patience_s
     while True:
-        living = [item for item in tagged(token) if item.pid not in spare]
+        living = [item for item in tagged(token) if probe is None or item.probe == probe]
         if not living or time.monotonic() > deadline:
             return list(killed.values())
         for item in living:

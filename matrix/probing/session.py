@@ -202,8 +202,8 @@ class Watch:
                 break
             time.sleep(self._given.limits.poll_s)
         if left:
-            spare = {item.pid for item in processes.tagged(self._given.token) if item.probe != self._last_end.test}
-            processes.end(self._given.token, spare=frozenset(spare))
+            # Only its own: the next probe may have begun, and starts children meanwhile.
+            processes.end(self._given.token, probe=self._last_end.test)
             detail = {**self._last_end.detail, "left": sorted({item.name for item in left})}
             self._last_end = replace(self._last_end, detail=detail)
         self._flush()

@@ -134,9 +134,9 @@ def test_tagged_processes_are_found_and_ended_in_whatever_session(tmp_path: Path
     assert any(item.name == "sleep" for item in found)
     assert processes.weight(found) > 2**20
     assert processes.tagged("token-2") == []
-    spared = processes.end("token-1", spare=frozenset({child.pid}))
-    assert [item.name for item in spared] == ["sleep"]
-    assert len(processes.end("token-1")) == 1
+    assert processes.end("token-1", probe="the next one") == []
+    assert child.poll() is None
+    assert len(processes.end("token-1", probe="p")) == 2
     child.wait(10)
     assert processes.tagged("token-1") == []
 
