@@ -1,4 +1,4 @@
-"""What the records say of a set of versions: which failures apply, and what to change so that they do not."""
+"""What the records say of a set of versions: which failures apply, and whether the records themselves are sound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -30,19 +29,6 @@ class Match:
     failure: Failure
     applies: Applies
     open_on: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """A change of one package after which a failure does not apply: the range, and the nearest release known in it."""
-
-    package: str
-    within: SpecifierSet
-    release: Version | None = None
-
-    def __str__(self) -> str:
-        """Return the remedy as a requirement, e.g. `vllm==0.10.0`, or `vllm>=0.10.0` where no release is known."""
-        return f"{self.package}=={self.release}" if self.release is not None else f"{self.package}{self.within}"
 
 
 def parse_installed(specs: Sequence[str]) -> dict[str, Version | None]:
@@ -90,32 +76,6 @@ def matching(failures: Sequence[Failure], installed: Installed) -> tuple[Match, 
             case _:
                 pass
     return (*certain, *possible)
-
-
-def remedies(failure: Failure, installed: Installed, axes: Axes) -> tuple[Remedy, ...]:
-    """Return the changes of one package each after which the failure does not apply, in the order of the record.
-
-    For an axis the release is named that lies nearest to the installed one (the newest where that is not known); a
-    range that no release meets yet is left out.
-    """
-    found = []
-    for package, within in failure.mended.items():
-        if package not in {axis.value for axis in Axis}:
-            found.append(Remedy(package=package, within=within))
-            continue
-        fitting = [release for release in axes[Axis(package)].releases if within.contains(release, prereleases=True)]
-        if fitting:
-            held = installed.get(package)
-            found.append(Remedy(package=package, within=within, release=_nearest(fitting, held)))
-    return tuple(found)
-
-
-def _nearest(releases: Sequence[Version], held: Version | None) -> Version:
-    """Return the first release after `held`, else the last before it; the newest of all where nothing is held."""
-    if held is None:
-        return releases[-1]
-    after = [release for release in releases if release >= held]
-    return after[0] if after else releases[-1]
 
 
 def faults(failures: Sequence[Failure], axes: Axes, probes: Path | None) -> Iterator[str]:

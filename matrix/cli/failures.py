@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from matrix.axes import load_axes
 from matrix.cli.front import Front
+from matrix.doctor.remedy import remedies
 from matrix.errors import DataError, UsageError
 from matrix.failure import Applies, Failure, Family, Reach, Severity
-from matrix.known import Installed, Match, faults, matching, parse_installed, remedies
+from matrix.known import Match, faults, matching, parse_installed
 from matrix.nearness import near_names
 from matrix.records import load_failures
 
@@ -101,13 +102,18 @@ def _for(args: argparse.Namespace) -> int:
     chosen = _chosen(args)
     found = sorted(matching(chosen, installed), key=_urgency)
     certain = sum(match.applies is Applies.YES for match in found)
+    known = load_failures()
+    ways = {
+        match.failure.id: [remedy.requirement for remedy in remedies(match.failure, installed, known, axes)]
+        for match in found
+    }
     if args.json:
         data = [
             {
                 **_data(match.failure),
                 "applies": match.applies.value,
                 "open_on": list(match.open_on),
-                "remedies": [str(remedy) for remedy in remedies(match.failure, installed, axes)],
+                "remedies": ways[match.failure.id],
             }
             for match in found
         ]
@@ -119,7 +125,7 @@ def _for(args: argparse.Namespace) -> int:
         _say(f"{failure.severity.value:<6}  {failure.id}: {failure.title}{doubt}")
         if failure.needs:
             _say(f"        when     {failure.needs}")
-        _say(f"        way out  {_way_out(failure, installed)}")
+        _say(f"        way out  {' or '.join(ways[failure.id]) or '; '.join(failure.way_out)}")
     named = ", ".join(f"{package} {version}" for package, version in installed.items())
     _say(f"{certain} of {len(chosen)} records apply to {named}; {len(found) - certain} may, by versions not named.")
     return 1 if certain else 0
@@ -132,12 +138,6 @@ def _urgency(match: Match) -> tuple[bool, int]:
 
 def _if(failure: Failure, packages: Sequence[str]) -> list[str]:
     return [f"{package}{failure.affects[package]}" for package in packages]
-
-
-def _way_out(failure: Failure, installed: Installed) -> str:
-    """Return the releases to change to, else what the record advises."""
-    changes = [str(remedy) for remedy in remedies(failure, installed, load_axes())]
-    return " or ".join(changes) if changes else "; ".join(failure.way_out)
 
 
 def _summary(args: argparse.Namespace) -> int:

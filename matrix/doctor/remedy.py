@@ -36,11 +36,14 @@ class Remedy:
     brings: tuple[str, ...] = ()
 
     @property
+    def requirement(self) -> str:
+        """Return what to install, e.g. `vllm==0.10.0`, or `numpy>=2` where no release is named."""
+        return f"{self.package}=={self.version}" if self.version is not None else f"{self.package}{self.range}"
+
+    @property
     def line(self) -> str:
         """Return what to install, as a requirement, with what is installed now."""
-        what = f"{self.package}=={self.version}" if self.version is not None else f"{self.package}{self.range}"
-        now = f" (now {self.now})" if self.now is not None else ""
-        return f"{what}{now}"
+        return self.requirement + (f" (now {self.now})" if self.now is not None else "")
 
 
 def remedies(

@@ -99,7 +99,7 @@ def test_what_applies_is_told_with_the_way_out(records: Path, tmp_path: Path) ->
         "        when     LoRA is on",
         "        way out  wait",
         "low     inspect-aimv2: vLLM registers aimv2 twice",
-        "        way out  vllm==0.10.0 or transformers==4.53.3",
+        "        way out  transformers==4.53.3 or vllm==0.10.0",
         "2 of 2 records apply to vllm 0.9.2, transformers 4.57.6; 0 may, by versions not named.",
     ]
     maybe = _said(tmp_path, "for vllm==0.9.2 --testable import")

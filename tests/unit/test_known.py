@@ -11,7 +11,7 @@ from packaging.version import Version
 from matrix.axes import load_axes
 from matrix.errors import UsageError
 from matrix.failure import Applies, Failure
-from matrix.known import faults, matching, parse_installed, remedies
+from matrix.known import faults, matching, parse_installed
 from tests.unit.failure_samples import AIMV2, changed
 
 AXES = load_axes()
@@ -58,29 +58,6 @@ def test_what_applies_comes_first_and_what_may_says_what_decides() -> None:
         ("inspect-aimv2", Applies.UNKNOWN, ("transformers",)),
     ]
     assert matching((AIMV2, other, numpy), {"vllm": Version("0.10.0")}) == ()
-
-
-@pytest.mark.parametrize(
-    ("installed", "mended", "expected"),
-    [
-        ({"vllm": "0.9.2", "transformers": "4.57.6"}, None, ["vllm==0.10.0", "transformers==4.53.3"]),
-        ({"vllm": "0.9.2"}, {"vllm": ">=0.9,<0.9.1"}, ["vllm==0.9.0.1"]),
-        ({"vllm": "0.9.2"}, {"vllm": ">=99"}, []),
-        ({"numpy": "1.26"}, {"numpy": ">=2"}, ["numpy>=2"]),
-        ({"vllm": "0.9.2"}, {}, []),
-    ],
-)
-def test_the_way_out_is_the_nearest_release_that_is_mended(
-    installed: dict[str, str], mended: dict[str, str] | None, expected: list[str]
-) -> None:
-    failure = AIMV2 if mended is None else changed(mended=mended)
-    versions = {name: Version(text) for name, text in installed.items()}
-    assert [str(remedy) for remedy in remedies(failure, versions, AXES)] == expected
-
-
-def test_without_a_version_the_newest_release_is_named() -> None:
-    (remedy,) = remedies(changed(mended={"vllm": ">=0.10"}), {}, AXES)
-    assert remedy.release == AXES[next(axis for axis in AXES.rules if axis.value == "vllm")].releases[-1]
 
 
 @pytest.mark.parametrize(
