@@ -171,7 +171,7 @@ def open_visitor(args: argparse.Namespace, home: Home, store: Store, resolver: R
         tiers=frozenset(tier for tier in tiers(args) if tier.is_deep),
         patterns=tuple(args.probes),
         again=args.again,
-        limits=replace(limits, memory=args.memory * GIB) if args.memory else limits,
+        limits=replace(limits, memory=args.memory * GIB, asked=True) if args.memory else limits,
     )
     if args.here is not None:
         where = surroundings()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from matrix.gpus.need import Need, read_capability
 from matrix.tier import Tier
 
 
@@ -22,6 +23,8 @@ class PlannedProbe:
         failure: id of the record that it reproduces, "" for a plain probe.
         limit: seconds after which it counts as hung.
         gpus: how many GPUs it needs.
+        capability: the compute capability that each must have at least, e.g. `9.0`; "" for any.
+        gpu_memory: the GiB that each must have.
         hurts: the feature that does not work when it fails; "" for one named by its file.
         default_path: whether an ordinary run does not work when it fails.
         entry: the entry point of verl that it imports (`name`, `module`), {} for any other.
@@ -32,6 +35,8 @@ class PlannedProbe:
     failure: str = ""
     limit: float = 120.0
     gpus: int = 0
+    capability: str = ""
+    gpu_memory: float = 0.0
     hurts: str = ""
     default_path: bool = False
     entry: Mapping[str, str] = field(default_factory=dict)
@@ -51,6 +56,11 @@ class PlannedProbe:
         """Return the feature that it speaks for, "" where that is any run."""
         return self.hurts or ("" if self.default_path else Path(self.file).stem.removeprefix("test_"))
 
+    @property
+    def need(self) -> Need:
+        """Return what it needs of GPUs; none of them for one of another tier."""
+        return Need(gpus=self.gpus, capability=read_capability(self.capability), memory_gib=self.gpu_memory)
+
     def to_json(self) -> dict[str, object]:
         """Return plain JSON data; `from_json` gives the equal probe back."""
         return {
@@ -59,6 +69,8 @@ class PlannedProbe:
             "failure": self.failure or None,
             "limit": self.limit,
             "gpus": self.gpus,
+            "capability": self.capability,
+            "memory_gib": self.gpu_memory,
             "hurts": self.hurts,
             "default_path": self.default_path,
             "entry": dict(self.entry) or None,
@@ -73,6 +85,8 @@ class PlannedProbe:
             failure=str(data["failure"] or ""),
             limit=float(data["limit"]),
             gpus=int(data["gpus"]),
+            capability=str(data.get("capability") or ""),
+            gpu_memory=float(data.get("memory_gib") or 0.0),
             hurts=str(data.get("hurts") or ""),
             default_path=bool(data.get("default_path")),
             entry={str(name): str(value) for name, value in (data.get("entry") or {}).items()},

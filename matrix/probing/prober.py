@@ -13,6 +13,8 @@ from pathlib import Path
 from matrix.atomic import replace_file
 from matrix.cell import Cell
 from matrix.failure import Failure
+from matrix.gpus.inventory import VISIBLE, Inventory, take_inventory
+from matrix.gpus.need import Need, eligible, lacking
 from matrix.job import Probed, Tell, now
 from matrix.observe import Observation, Question
 from matrix.probing import processes
@@ -58,6 +60,7 @@ class Prober:
         tiers: only probes of these tiers.
         patterns: only probes whose id matches one of these globs; all where there is none.
         again: run what was answered, too.
+        gpus: the GPUs that may be used.
     """
 
     store: Store
@@ -70,6 +73,7 @@ class Prober:
     again: bool = False
     limits: Limits = field(default_factory=Limits.usual)
     machine: Machine = field(default_factory=this_machine)
+    gpus: Inventory = field(default_factory=take_inventory)
     folder: Path = field(default_factory=probes_folder)
     clock: Callable[[], datetime] = now
 
@@ -135,10 +139,9 @@ class Prober:
                 found[probe.test] = stored
         reused = len(found)
         for probe in chosen:
-            if probe.test not in found and probe.gpus > len(self.machine.gpus):
-                found[probe.test] = self._observation(
-                    subject, probe, Said(outcome=Outcome.UNTESTED, reason=_few(probe, self.machine))
-                )
+            reason = lacking(probe.need, self.gpus)
+            if probe.test not in found and reason:
+                found[probe.test] = self._observation(subject, probe, Said(outcome=Outcome.UNTESTED, reason=reason))
         missing = {probe.test: probe for probe in chosen if probe.test not in found}
 
         def ended(end: EndedProbe) -> None:
@@ -153,8 +156,11 @@ class Prober:
             if says.outcome is not Outcome.UNTESTED:
                 tell(f"{probe.tier} {len(found)}/{len(chosen)}  {says.outcome:<8} {probe.test}  {says.reason}".rstrip())
 
-        if missing:
-            Watch(given, ended).run(list(missing.values()))
+        for need, probes in _by_need(missing.values()).items():
+            granted = eligible(need, self.gpus)[: need.gpus]
+            env = {**given.env, VISIBLE: ",".join(gpu.uuid for gpu in granted)}
+            limits = given.limits.on_gpu() if granted else given.limits
+            Watch(replace(given, env=env, limits=limits), ended).run(probes)
         for line in _untested(found.values()):
             tell(line)
         return Probed(
@@ -273,7 +279,12 @@ def _untested(observations: Iterable[Observation]) -> Iterator[str]:
 _REASONS = 3
 
 
-def _few(probe: PlannedProbe, machine: Machine) -> str:
-    wanted = "1 GPU" if probe.gpus == 1 else f"{probe.gpus} GPUs"
-    held = {0: "no GPU", 1: "1 GPU"}.get(len(machine.gpus), f"{len(machine.gpus)} GPUs")
-    return f"needs {wanted}; this machine has {held}"
+def _by_need(probes: Iterable[PlannedProbe]) -> dict[Need, list[PlannedProbe]]:
+    """Return the probes by what they need of GPUs, those that need none first: each kind runs in a process of its own.
+
+    A GPU is hidden from a process, or shown to it, from its start to its end.
+    """
+    by_need: dict[Need, list[PlannedProbe]] = {}
+    for probe in probes:
+        by_need.setdefault(probe.need, []).append(probe)
+    return dict(sorted(by_need.items(), key=lambda item: item[0].gpus))

@@ -32,6 +32,7 @@ class Limits:
         whole_s: seconds for all probes of a cell.
         poll_s: seconds between looks at what was written.
         weigh_s: seconds between looks at the memory, each of which reads all of /proc.
+        asked: whether `memory` was asked for, and so holds on a GPU too.
     """
 
     memory: int = 16 * GIB
@@ -41,12 +42,21 @@ class Limits:
     whole_s: float = 7200.0
     poll_s: float = 0.1
     weigh_s: float = 0.5
+    asked: bool = False
 
     @classmethod
     def usual(cls) -> Limits:
         """Return the limits for this machine: 16 GiB, or 80 % of the memory that can be had where that is less."""
         available = processes.available_bytes()
         return cls(memory=min(16 * GIB, available * 8 // 10) if available else 16 * GIB)
+
+    def on_gpu(self) -> Limits:
+        """Return the limits for probes on a GPU: 80 % of the memory that can be had, unless less or more was asked for.
+
+        What is offloaded from a card, or staged for one, is as large as what the card holds: 16 GiB are too few.
+        """
+        available = processes.available_bytes()
+        return self if self.asked or not available else replace(self, memory=max(self.memory, available * 8 // 10))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +151,8 @@ class Watch:
         Raises:
             ToolError: pytest ends without having begun any probe.
         """
+        # What an earlier run of the same cell wrote would be read again.
+        self._given.trials.unlink(missing_ok=True)
         self._left = {probe.test: probe for probe in probes}
         until = time.monotonic() + self._given.limits.whole_s
         try:

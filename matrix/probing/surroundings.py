@@ -13,9 +13,11 @@ from pathlib import Path
 from matrix.errors import NoSpaceError
 
 _PASSED_ON = (
-    "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES",
-    "TZ",
+    "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES", "NVSHMEM_DISABLE_NVLS",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST", "TZ", "VERL_MATRIX_MODEL",
 )  # fmt: skip
+_PASSED_ON_BY = ("NCCL_",)
+"""Beginnings of names: how NCCL finds its way (sockets, interfaces, NVLink multicast) is the machine's affair."""
 _SET = {
     "LANG": "C.UTF-8",
     "PYTHONNOUSERSITE": "1",
@@ -77,11 +79,17 @@ def surroundings(python: Path, given: Scratch, more: Mapping[str, str]) -> dict[
     """Return the whole environment of the probes of `python`, with `more` on top.
 
     PYTHONPATH would shadow what is installed. PYTHONDONTWRITEBYTECODE would have every import of vLLM compiled again.
+    No GPU is visible unless `more` says which: what runs without a grant may not hold memory of one.
     """
-    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    passed = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_BY)
+    }
     return {
         **passed,
         **_SET,
+        "CUDA_VISIBLE_DEVICES": "",
         "PATH": os.pathsep.join([str(python.parent), "/usr/local/sbin", "/usr/local/bin", "/usr/bin", "/bin", "/sbin"]),
         "HOME": str(given.home),
         "TMPDIR": str(given.temporary),

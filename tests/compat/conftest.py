@@ -74,16 +74,35 @@ def _lacking(requirement: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every probe a tier that exists."""
+    """Give every probe a tier that exists; one that needs GPUs has the tier `gpu`, and the mark of that name."""
     for item in items:
         if tier_of(item) not in TIERS:
             raise pytest.UsageError(f"{item.nodeid}: there is no tier `{tier_of(item)}` for probes")
+        if item.get_closest_marker("gpus") and tier_of(item) != "gpu":
+            raise pytest.UsageError(f"{item.nodeid}: needs GPUs, which no probe of tier `{tier_of(item)}` sees")
+        if tier_of(item) == "gpu":
+            item.add_marker("gpu")
 
 
 def tier_of(item: pytest.Item) -> str:
-    """Return the tier of a probe: its nearest mark, else `import`."""
+    """Return the tier of a probe: its nearest mark, else `gpu` where it needs one, else `import`."""
     mark = item.get_closest_marker("tier")
-    return str(mark.args[0]) if mark else "import"
+    if mark is None:
+        return "gpu" if item.get_closest_marker("gpus") or item.get_closest_marker("gpu") else "import"
+    return str(mark.args[0])
+
+
+def gpus_of(item: pytest.Item) -> dict[str, Any]:
+    """Return what a probe needs of GPUs: how many, of what compute capability ("" for any), with how many GiB each."""
+    mark = item.get_closest_marker("gpus")
+    if mark is None:
+        return {"gpus": int(tier_of(item) == "gpu"), "capability": "", "memory_gib": 0.0}
+    (count,) = mark.args or (1,)
+    more = dict(mark.kwargs)
+    capability, memory = str(more.pop("capability", "")), float(more.pop("memory_gib", 0))
+    if more or int(count) < 1 or not re.fullmatch(r"(\d+(\.\d+)?)?", capability):
+        raise pytest.UsageError(f"{item.nodeid}: gpus(n, capability='8.0', memory_gib=16), not {mark.args} {more}")
+    return {"gpus": int(count), "capability": capability, "memory_gib": memory}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -136,7 +155,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def _about(item: pytest.Item) -> dict[str, Any]:
     failure = item.get_closest_marker("failure")
     limit = item.get_closest_marker("limit")
-    gpus = item.get_closest_marker("gpus")
     hurts = item.get_closest_marker("hurts")
     entry = item.get_closest_marker("entry")
     return {
@@ -144,7 +162,7 @@ def _about(item: pytest.Item) -> dict[str, Any]:
         "tier": tier_of(item),
         "failure": failure.args[0] if failure else None,
         "limit": float(limit.args[0]) if limit else 120.0,
-        "gpus": int(gpus.args[0]) if gpus else 0,
+        **gpus_of(item),
         "hurts": str(hurts.args[0]) if hurts and hurts.args else "",
         "default_path": bool(hurts and hurts.kwargs.get("default_path")),
         "entry": dict(entry.kwargs) if entry else None,
