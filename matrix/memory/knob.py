@@ -25,7 +25,13 @@ class Direction(StrEnum):
 
 
 class Knob(StrEnum):
-    """A knob; the value is verl 0.9.1's key."""
+    """A knob; the value is verl 0.9.1's key.
+
+    Of the critic's three, verl 0.9.1 with its default trainer (`trainer.use_v1`) reads
+    `critic.ppo_infer_max_token_len_per_gpu` alone, for the values and for the update; with the older trainer the update
+    reads `critic.ppo_max_token_len_per_gpu`. No trainer of 0.9.1 reads the critic's micro-batch
+    (verl/trainer/ppo/v1/trainer_base.py, verl/trainer/ppo/ray_trainer.py).
+    """
 
     GPU_MEMORY_UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
     MAX_NUM_SEQS = "actor_rollout_ref.rollout.max_num_seqs"
@@ -36,6 +42,7 @@ class Knob(StrEnum):
     ACTOR_TOKENS = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
     CRITIC_MICRO_BATCH = "critic.ppo_micro_batch_size_per_gpu"
     CRITIC_TOKENS = "critic.ppo_max_token_len_per_gpu"
+    CRITIC_INFER_TOKENS = "critic.ppo_infer_max_token_len_per_gpu"
     LOG_PROB_MICRO_BATCH = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"
     LOG_PROB_TOKENS = "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu"
 

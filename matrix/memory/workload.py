@@ -84,13 +84,17 @@ class Forward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """One trained model, actor or critic; the defaults are verl 0.9.1's (actor.yaml, fsdp.yaml, hf_model.yaml)."""
+    """One trained model, actor or critic; the defaults are verl 0.9.1's (actor.yaml, fsdp.yaml, hf_model.yaml).
+
+    `ppo_infer_max_token_len_per_gpu` is the critic's alone; the actor's is `Workload.log_prob`.
+    """
 
     strategy: Strategy = Strategy.FSDP
     ppo_mini_batch_size: int = 256
     ppo_micro_batch_size_per_gpu: int | None = None
     use_dynamic_bsz: bool = False
     ppo_max_token_len_per_gpu: int = 16384
+    ppo_infer_max_token_len_per_gpu: int = 32768
     param_offload: bool = False
     optimizer_offload: bool = False
     reshard_after_forward: bool = True
@@ -125,6 +129,7 @@ class Workload:
         critic: None where there is none (an estimator that needs no values).
         reference: whether a reference policy gives its log-probabilities (a KL loss or a KL in the reward).
         n_gpus: GPUs of all nodes.
+        use_v1: whether verl's default trainer runs, not the older one; they read different keys of the critic.
     """
 
     shape: Shape
@@ -133,6 +138,7 @@ class Workload:
     train_batch_size: int = 1024
     n: int = 1
     n_gpus: int = 1
+    use_v1: bool = True
     rollout: Rollout = field(default_factory=Rollout)
     actor: Training = field(default_factory=Training)
     critic: Training | None = field(default_factory=lambda: Training(ppo_max_token_len_per_gpu=32768))
@@ -279,6 +285,7 @@ _KEYS: Mapping[str, tuple[str, str]] = {
     "data.max_response_length": ("", "response_length"),
     "data.train_batch_size": ("", "train_batch_size"),
     "trainer.n_gpus_per_node": ("", "n_gpus"),
+    "trainer.use_v1": ("", "use_v1"),
     f"{_ROLLOUT}.n": ("", "n"),
     **{
         f"{_ROLLOUT}.{name}": ("rollout", name)
@@ -291,6 +298,7 @@ _KEYS: Mapping[str, tuple[str, str]] = {
     **_training("actor", _ACTOR, f"{_ACTOR}.fsdp_config", "actor_rollout_ref.model"),
     **{f"{_ACTOR}.{name}": ("actor", name) for name in _ENTROPY},
     **_training("critic", "critic", "critic.fsdp", "critic.model"),
+    "critic.ppo_infer_max_token_len_per_gpu": ("critic", "ppo_infer_max_token_len_per_gpu"),
 }
 
 _ALIASES = {
@@ -331,6 +339,8 @@ def _parsed(key: str, value: Value) -> object:
 
 
 def _default(part: str, name: str) -> object:
+    if name == "use_v1":
+        return True
     owners: Mapping[str, object] = {"rollout": _ROLLOUT_DEFAULT, "actor": _ABSENT["critic"], **_ABSENT}
     return getattr(owners.get(part, _ABSENT["reference"]), name, 1)
 
