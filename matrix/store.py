@@ -171,9 +171,10 @@ class Store:
         except (ValueError, KeyError, TypeError) as error:
             self.damage.append(Damage(line=self._seen, what=f"{type(error).__name__}: {error}"))
             return
-        self._by_key[key] = len(self._lines)
-        self._by_cell.setdefault(cell, []).append(len(self._lines))
+        # The line first: a thread that looks a key up meanwhile finds what it names.
         self._lines.append(line)
+        self._by_key[key] = len(self._lines) - 1
+        self._by_cell.setdefault(cell, []).append(len(self._lines) - 1)
 
     def _observation(self, line: bytes) -> Observation:
         return _from_record(_parsed(line), self._details)

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from matrix.gpus.inventory import take_inventory
+
 DEVICES = Path("/dev")
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 
@@ -39,11 +41,11 @@ class Machine:
 
 
 def this_machine(devices: Path = DEVICES, nvidia: Path = NVIDIA) -> Machine:
-    """Return the machine this runs on, as /dev, /proc and the scheduler tell."""
+    """Return the machine this runs on, as the driver, /dev, /proc and the scheduler tell."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         architecture=platform.machine(),
-        gpus=_gpus(devices, nvidia),
+        gpus=take_inventory(devices=devices).names or _gpus(devices, nvidia),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(total / 2**30),
     )

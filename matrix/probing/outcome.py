@@ -41,8 +41,22 @@ def said(
     A known failure that is seen breaks the cell where it breaks an import or any run, and else degrades the feature it
     is about; one that the probe planted does neither. A trial that fails for another reason than its record's is
     broken. A plain probe that fails breaks the
-    cell where an ordinary run would meet that, and else degrades its feature. One that left processes is degraded.
+    cell where an ordinary run would meet that, and else degrades its feature. One that left processes is degraded; one
+    that left memory on a GPU, for good, is broken whatever else it found.
     """
+    found = _said(probe, ended, failure, versions)
+    lost = ended.detail.get("gpu_left_mib")
+    if not lost:
+        return found
+    also = f"; {found.reason}" if found.reason else ""
+    reason = f"left {lost} MiB on the GPU, which did not come back{also}"
+    finding = _finding(Effect.BREAKS_FEATURE, "", reason, default_path=True)
+    return Said(outcome=Outcome.BROKEN, reason=reason, detail={**found.detail, "findings": [finding]})
+
+
+def _said(
+    probe: PlannedProbe, ended: EndedProbe, failure: Failure | None, versions: Mapping[str, Version | None]
+) -> Said:
     if ended.outcome == "untested":
         return Said(outcome=Outcome.UNTESTED, reason=ended.reason or "skipped without a reason", detail=ended.detail)
     if failure is not None:

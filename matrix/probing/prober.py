@@ -13,8 +13,7 @@ from pathlib import Path
 from matrix.atomic import replace_file
 from matrix.cell import Cell
 from matrix.failure import Failure
-from matrix.gpus.inventory import VISIBLE, Inventory, take_inventory
-from matrix.gpus.need import Need, eligible, lacking
+from matrix.gpus import fingerprint
 from matrix.job import Probed, Tell, now
 from matrix.observe import Observation, Question
 from matrix.probing import processes
@@ -23,7 +22,8 @@ from matrix.probing.folder import file_digest, probes_folder, shared_digest, who
 from matrix.probing.lines import EndedProbe, Lost, PlannedProbe
 from matrix.probing.machine import Machine, this_machine
 from matrix.probing.outcome import Said, said
-from matrix.probing.session import Limits, Surroundings, Watch, collect
+from matrix.probing.placement import Fingerprint, Placement
+from matrix.probing.session import Limits, Surroundings, collect
 from matrix.probing.surroundings import scratch, surroundings
 from matrix.provision.environment import Environment
 from matrix.provision.inventory import differences
@@ -60,7 +60,7 @@ class Prober:
         tiers: only probes of these tiers.
         patterns: only probes whose id matches one of these globs; all where there is none.
         again: run what was answered, too.
-        gpus: the GPUs that may be used.
+        placement: shows GPUs to the probes that need them, and to no others.
     """
 
     store: Store
@@ -73,7 +73,7 @@ class Prober:
     again: bool = False
     limits: Limits = field(default_factory=Limits.usual)
     machine: Machine = field(default_factory=this_machine)
-    gpus: Inventory = field(default_factory=take_inventory)
+    placement: Placement = field(default_factory=Placement.here)
     folder: Path = field(default_factory=probes_folder)
     clock: Callable[[], datetime] = now
 
@@ -93,7 +93,8 @@ class Prober:
         if any(item is None for item in found):
             return None
         held = tuple(item for item in found if item is not None)
-        return Probed(observations=held + self._lost(subject, planned[1]), reused=len(held))
+        more = (*self._machines(subject, held), *self._lost(subject, planned[1]))
+        return Probed(observations=(*held, *more), reused=len(held))
 
     def run(self, subject: Subject, environment: Environment, tell: Tell) -> Probed:
         """Return an observation for each chosen probe; those that are not stored are run in `environment`.
@@ -125,11 +126,16 @@ class Prober:
             if planned is None:
                 planned = collect(given)
                 self._remember(subject, *planned)
-            probed = self._run(subject, planned, given, tell)
+            probed = self._run(subject, environment, planned, given, tell)
         return self._proven(subject, probed, differences(before, self.frozen(environment.python)))
 
     def _run(
-        self, subject: Subject, planned: tuple[list[PlannedProbe], list[Lost]], given: Surroundings, tell: Tell
+        self,
+        subject: Subject,
+        environment: Environment,
+        planned: tuple[list[PlannedProbe], list[Lost]],
+        given: Surroundings,
+        tell: Tell,
     ) -> Probed:
         found: dict[str, Observation] = {}
         chosen = self._chosen(planned[0])
@@ -139,7 +145,7 @@ class Prober:
                 found[probe.test] = stored
         reused = len(found)
         for probe in chosen:
-            reason = lacking(probe.need, self.gpus)
+            reason = self.placement.lacking(probe)
             if probe.test not in found and reason:
                 found[probe.test] = self._observation(subject, probe, Said(outcome=Outcome.UNTESTED, reason=reason))
         missing = {probe.test: probe for probe in chosen if probe.test not in found}
@@ -156,15 +162,20 @@ class Prober:
             if says.outcome is not Outcome.UNTESTED:
                 tell(f"{probe.tier} {len(found)}/{len(chosen)}  {says.outcome:<8} {probe.test}  {says.reason}".rstrip())
 
-        for need, probes in _by_need(missing.values()).items():
-            granted = eligible(need, self.gpus)[: need.gpus]
-            env = {**given.env, VISIBLE: ",".join(gpu.uuid for gpu in granted)}
-            limits = given.limits.on_gpu() if granted else given.limits
-            Watch(replace(given, env=env, limits=limits), ended).run(probes)
+        def known(facts: Fingerprint) -> None:
+            self.store.add(self._machine(subject, facts))
+
+        if missing:
+            python, installed = environment.python_version, environment.installed
+            self.placement.run(given, list(missing.values()), ended, known, python=python, installed=installed)
         for line in _untested(found.values()):
             tell(line)
         return Probed(
-            observations=tuple(found[probe.test] for probe in chosen) + self._lost(subject, planned[1]),
+            observations=(
+                *(found[probe.test] for probe in chosen),
+                *self._machines(subject, found.values()),
+                *self._lost(subject, planned[1]),
+            ),
             reused=reused,
             asked=len(missing),
         )
@@ -227,6 +238,29 @@ class Prober:
             seconds=seconds,
         )
 
+    def _machine(self, subject: Subject, found: Fingerprint) -> Observation:
+        """Return the observation that holds the whole fingerprint of a visit; the others name its digest."""
+        facts = {"fingerprint": found.digest, "held_s": round(found.held_s, 1), "facts": dict(found.facts)}
+        return Observation(
+            question=self._machine_question(subject, found.digest),
+            outcome=Outcome.OK,
+            detail=facts,
+            machine=self.machine.words,
+            at=self.clock(),
+            seconds=found.held_s,
+        )
+
+    def _machine_question(self, subject: Subject, digest: str) -> Question:
+        reads = {"lock": subject.lock, "machine": self.machine.kind, "fingerprint": digest}
+        name, tool = fingerprint.PROBE, fingerprint.TOOL
+        return Question(cell=subject.cell.name, probe=name, tier=Tier.GPU, tool=tool, reads=reads)
+
+    def _machines(self, subject: Subject, found: Iterable[Observation]) -> Iterator[Observation]:
+        """Yield the fingerprints of the machine that these observations name, each once."""
+        named = dict.fromkeys(str(item.detail["fingerprint"]) for item in found if item.detail.get("fingerprint"))
+        stored = (self.store.get(self._machine_question(subject, digest).key) for digest in named)
+        yield from (item for item in stored if item is not None)
+
     def _stored(self, subject: Subject, probe: PlannedProbe) -> Observation | None:
         return self.store.get(self.question(subject, probe).key)
 
@@ -277,14 +311,3 @@ def _untested(observations: Iterable[Observation]) -> Iterator[str]:
 
 
 _REASONS = 3
-
-
-def _by_need(probes: Iterable[PlannedProbe]) -> dict[Need, list[PlannedProbe]]:
-    """Return the probes by what they need of GPUs, those that need none first: each kind runs in a process of its own.
-
-    A GPU is hidden from a process, or shown to it, from its start to its end.
-    """
-    by_need: dict[Need, list[PlannedProbe]] = {}
-    for probe in probes:
-        by_need.setdefault(probe.need, []).append(probe)
-    return dict(sorted(by_need.items(), key=lambda item: item[0].gpus))

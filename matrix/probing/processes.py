@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+GROUPS = Path("/sys/fs/cgroup")
+_UNLIMITED = 2**60
 TAG = "VERL_MATRIX_RUN"
 PROBE = "VERL_MATRIX_PROBE"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -106,12 +108,36 @@ def weight(processes: Sequence[Process]) -> int:
     return sum(item.private_bytes for item in processes) + max((item.shared_bytes for item in processes), default=0)
 
 
-def available_bytes(proc: Path = PROC) -> int:
-    """Return the memory that could be had now without swapping, in bytes; 0 where the system does not say."""
+def available_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int:
+    """Return the memory that could be had now without swapping, in bytes; 0 where the system does not say.
+
+    In a container that is what its control group leaves (cgroup v2 or v1), which /proc/meminfo does not know of.
+    """
+    system = 0
     for line in _read(proc / "meminfo").splitlines():
         if line.startswith(b"MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
+            system = int(line.split()[1]) * 1024
+    left = [
+        _number(folder / limit) - _number(folder / used) + _reclaimable(folder / "memory.stat")
+        for folder, limit, used in (
+            (groups, "memory.max", "memory.current"),
+            (groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+        )
+        if 0 < _number(folder / limit) < _UNLIMITED
+    ]
+    return max(min([system, *left]), 0) if system else 0
+
+
+def _number(path: Path) -> int:
+    """Return the number in a file of a control group, 0 for none (`max`: no limit)."""
+    text = _read(path).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _reclaimable(stat: Path) -> int:
+    """Return the bytes of files that are kept in memory and would be dropped first."""
+    words = dict(line.split(None, 1) for line in _read(stat).splitlines() if b" " in line)
+    return int(words.get(b"total_inactive_file", words.get(b"inactive_file", b"0")))
 
 
 def new_token() -> str:
@@ -148,3 +174,27 @@ def end(token: str, *, probe: str | None = None, patience_s: float = 10.0) -> li
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(item.pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def end_in(folder: Path, pids: Sequence[int], proc: Path = PROC) -> list[Process]:
+    """Kill those of `pids` that work in `folder`, or were given a path in it; return the ones that were there.
+
+    For what has lost both its tag and its parent, and is ours all the same. Another's process is never touched.
+    """
+    found = []
+    for pid in pids:
+        parent = _parent(proc / str(pid))
+        if parent is None or pid == os.getpid() or not _is_in(proc / str(pid), folder):
+            continue
+        found.append(_process(proc, pid, parent, ""))
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def _is_in(process: Path, folder: Path) -> bool:
+    here = f"{folder}/".encode()
+    with contextlib.suppress(OSError):
+        if f"{(process / 'cwd').readlink()}/".startswith(f"{folder}/"):
+            return True
+    return here in _read(process / "environ") or here in _read(process / "cmdline")

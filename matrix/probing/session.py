@@ -15,6 +15,7 @@ from pathlib import Path
 
 from matrix.errors import ToolError
 from matrix.probing import processes
+from matrix.probing.guard import Guard
 from matrix.probing.lines import EndedProbe, Lost, PlannedProbe, Tail
 
 GIB = 2**30
@@ -33,6 +34,8 @@ class Limits:
         poll_s: seconds between looks at what was written.
         weigh_s: seconds between looks at the memory, each of which reads all of /proc.
         asked: whether `memory` was asked for, and so holds on a GPU too.
+        floor: bytes of the host's memory that must stay free, 0 for any. Memory that is pinned for a GPU is the
+            driver's: it counts in no process.
     """
 
     memory: int = 16 * GIB
@@ -43,6 +46,7 @@ class Limits:
     poll_s: float = 0.1
     weigh_s: float = 0.5
     asked: bool = False
+    floor: int = 0
 
     @classmethod
     def usual(cls) -> Limits:
@@ -56,7 +60,8 @@ class Limits:
         What is offloaded from a card, or staged for one, is as large as what the card holds: 16 GiB are too few.
         """
         available = processes.available_bytes()
-        return self if self.asked or not available else replace(self, memory=max(self.memory, available * 8 // 10))
+        memory = self.memory if self.asked else max(self.memory, available * 8 // 10)
+        return replace(self, memory=memory, floor=available // 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +139,21 @@ def _said(log: Path, chars: int = 600) -> str:
 class Watch:
     """Runs probes to the last one, in as many processes as it takes, and hands on each end as it comes."""
 
-    def __init__(self, given: Surroundings, ended: Callable[[EndedProbe], None]) -> None:
-        """Watch what is started with `given`; `ended` is called once for each probe."""
+    def __init__(
+        self,
+        given: Surroundings,
+        ended: Callable[[EndedProbe], None],
+        guard: Guard | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Watch what is started with `given`; `ended` is called once for each probe.
+
+        With a guard a probe begins when it lets it, and has ended when it says so. Once `stopped` holds, all is ended.
+        """
         self._given = given
         self._tell = ended
+        self._guard = guard
+        self._stopped = stopped
         self._tail = Tail(given.trials)
         self._left: dict[str, PlannedProbe] = {}
         self._current = ""
@@ -150,6 +166,7 @@ class Watch:
 
         Raises:
             ToolError: pytest ends without having begun any probe.
+            KeyboardInterrupt: the run was stopped.
         """
         # What an earlier run of the same cell wrote would be read again.
         self._given.trials.unlink(missing_ok=True)
@@ -162,8 +179,10 @@ class Watch:
                 if self._current:
                     self._end_current(reason)
                 self._flush()
-                if time.monotonic() > until:
-                    self._give_up()
+                if self._guard is not None and self._guard.closed:
+                    self._give_up(self._guard.closed)
+                elif time.monotonic() > until:
+                    self._give_up(self._out_of_time)
                 elif len(self._left) == before:
                     raise ToolError(
                         "pytest ended and had run none of the probes that it was given.",
@@ -177,8 +196,12 @@ class Watch:
         words = [f"{self._given.folder / test}" for test in self._left]
         child = _start(self._given, self._given.command(*words), self._given.work / "pytest.log")
         self._current, self._since = "", time.monotonic()
+        if self._guard is not None:
+            self._guard.halted = False
         try:
             while True:
+                if self._stopped():
+                    raise KeyboardInterrupt
                 code = child.poll()
                 self._read()
                 if code is not None:
@@ -195,9 +218,12 @@ class Watch:
     def _read(self) -> None:
         for line in self._tail:
             match line.get("event"):
-                case "start":
+                case "start" if self._guard is None or not (self._guard.halted or self._guard.closed):
                     self._flush()
-                    self._current, self._since = str(line["test"]), time.monotonic()
+                    self._current = str(line["test"])
+                    if self._guard is not None:
+                        self._guard.admit(self._current)
+                    self._since = time.monotonic()
                 case "end" if line["test"] in self._left:
                     self._last_end = EndedProbe.from_json(line)
                     self._left.pop(self._last_end.test)
@@ -221,25 +247,33 @@ class Watch:
         self._flush()
 
     def _flush(self) -> None:
+        """Tell of the end that was last, with what it did to the GPUs."""
         if self._last_end is not None:
             ended, self._last_end = self._last_end, None
-            self._tell(ended)
+            self._tell(ended if self._guard is None else self._guard.settle(ended))
 
     def _over(self, until: float) -> str:
         """Return which limit is passed, "" for none."""
         now, limits = time.monotonic(), self._given.limits
+        if self._guard is not None:
+            if self._guard.closed:
+                return self._guard.closed
+            self._guard.look()
         probe = self._left.get(self._current)
         allowed = limits.start_s if probe is None else probe.limit + limits.grace_s
         if now - self._since > allowed:
             return f"hung: it was ended {allowed:.0f} s after it began" if probe else "pytest did not begin in time"
         if now > until:
-            return f"the {limits.whole_s:.0f} s for all probes of the cell ran out"
+            return self._out_of_time
         if now - self._weighed < limits.weigh_s:
             return ""
         self._weighed = now
         held = processes.weight(processes.tagged(self._given.token))
         if held > limits.memory:
             return f"took {held / GIB:.1f} GiB of memory, more than the {limits.memory / GIB:.1f} GiB allowed; ended"
+        left = processes.available_bytes() if limits.floor else 0
+        if probe is not None and left < limits.floor:
+            return f"{left / GIB:.1f} GiB of the host's memory were left, less than {limits.floor / GIB:.1f} GiB; ended"
         return ""
 
     def _end_current(self, reason: str) -> None:
@@ -248,14 +282,17 @@ class Watch:
         seconds = time.monotonic() - self._since
         text = _said(self._given.work / "pytest.log", 4000)
         self._flush()
-        self._tell(
-            EndedProbe(test=self._current, outcome="killed", reason=reason, seconds=seconds, detail={"text": text})
-        )
+        detail = {"text": text}
+        self._last_end = EndedProbe(test=self._current, outcome="killed", reason=reason, seconds=seconds, detail=detail)
+        self._flush()
         self._current = ""
 
-    def _give_up(self) -> None:
+    @property
+    def _out_of_time(self) -> str:
+        return f"the {self._given.limits.whole_s:.0f} s for all probes of the cell ran out"
+
+    def _give_up(self, reason: str) -> None:
         for test in list(self._left):
-            reason = f"the {self._given.limits.whole_s:.0f} s for all probes of the cell ran out"
             self._tell(EndedProbe(test=test, outcome="untested", reason=reason))
             self._left.pop(test)
 

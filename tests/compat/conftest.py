@@ -15,6 +15,8 @@ from kit import Cell, Trial, read_cell
 from kit.cell import installed_version
 
 TRIALS = "VERL_MATRIX_TRIALS"
+GO = "VERL_MATRIX_GO"
+"""Names the file in which the id of a probe stands once it may begin; without it none has to wait."""
 CURRENT = "VERL_MATRIX_PROBE"
 """Set while a probe runs, so that the processes it starts, and may leave behind, are known by it."""
 TIERS = ("import", "behave", "gpu")
@@ -127,6 +129,20 @@ def pytest_runtest_logstart(nodeid: str) -> None:
     """Say that a probe begins, so that one that takes the process down can be named."""
     os.environ[CURRENT] = nodeid
     _say({"event": "start", "test": nodeid, "at": time.time()})
+    _await_go(nodeid)
+
+
+def _await_go(nodeid: str) -> None:
+    """Return once the probe may begin: when what the one before held of a GPU has come back."""
+    path, parent = os.environ.get(GO), os.getppid()
+    while path and nodeid not in _lines(Path(path)):
+        if os.getppid() != parent:
+            pytest.exit("whoever says which probe may begin is gone", returncode=3)
+        time.sleep(0.02)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 @pytest.hookimpl(hookwrapper=True)
