@@ -1,17 +1,23 @@
-"""The deep step of a run: cells that are installed and probed, one after the other; what stops one stops no other."""
+"""The deep step of a run: cells that are installed and probed, side by side where there are several GPUs.
+
+What stops one cell stops no other.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
 
 from matrix.asking import Refusal
 from matrix.cell import Cell
 from matrix.errors import MatrixError
-from matrix.job import Job, Probed, Tally, Visitor
+from matrix.gpus.fingerprint import PROBE as MACHINE
+from matrix.job import Job, Probed, Progress, Tally, Visitor
 from matrix.observe import Observation
-from matrix.tier import Outcome, Tier
+from matrix.tier import RANKS, Outcome, Tier
 
 INSTALL = "install"
 """The probe under whose name it is kept that a cell was installed, or why it cannot be."""
@@ -35,15 +41,18 @@ def deep_tiers(job: Job) -> tuple[Tier, ...]:
 
 
 def that_count(seen: Sequence[Observation]) -> list[Observation]:
-    """Return the observations of a cell without that of its installation, where nothing else ran there.
+    """Return the observations of a cell without those that say nothing of whether it works, where no probe does.
 
-    That a set could be installed says nothing of whether it works.
+    That a set could be installed is one, and what the machine is another: neither is a probe that passed.
     """
-    ran = any(
-        item.question.tier.is_deep and item.question.probe != INSTALL and item.outcome is not Outcome.UNTESTED
+    ran = {
+        item.question.tier
         for item in seen
-    )
-    return [item for item in seen if ran or item.question.probe != INSTALL or item.outcome is not Outcome.OK]
+        if item.question.probe not in (INSTALL, MACHINE) and item.outcome is not Outcome.UNTESTED
+    }
+    deep = any(tier.is_deep for tier in ran)
+    counts = {INSTALL: deep, MACHINE: Tier.GPU in ran}
+    return [item for item in seen if item.outcome is not Outcome.OK or counts.get(item.question.probe, True)]
 
 
 def visit_all(job: Job, resolved: Mapping[str, Observation]) -> Visits:
@@ -59,8 +68,8 @@ def visit_all(job: Job, resolved: Mapping[str, Observation]) -> Visits:
     job.progress.start(tiers[-1], len(cells))
     try:
         visitor = _made(job.visitor, visits, cells)
-        for cell in cells if visitor is not None else ():
-            _visit(job, visitor, cell, resolved.get(cell.name), visits, reused)
+        if visitor is not None:
+            _visit_each(job, visitor, cells, resolved, visits, reused)
     except KeyboardInterrupt:
         visits.interrupted = True
     job.progress.end(tiers[-1])
@@ -78,19 +87,79 @@ def _made(make: Callable[[], Visitor], visits: Visits, cells: Sequence[Cell]) ->
         return None
 
 
+def _visit_each(
+    job: Job,
+    visitor: Visitor,
+    cells: Sequence[Cell],
+    resolved: Mapping[str, Observation],
+    visits: Visits,
+    reused: dict[str, Probed],
+) -> None:
+    """Visit the cells, as many at once as the visitor says; raises KeyboardInterrupt once all have been ended."""
+    width = min(visitor.width, len(cells)) if Tier.GPU in job.tiers else 1
+    if width <= 1:
+        for cell in cells:
+            _visit(job, visitor, cell, resolved.get(cell.name), visits, reused)
+        return
+    with ThreadPoolExecutor(width, thread_name_prefix="visit") as threads:
+        turns = replace(job, progress=_Turns(job.progress))
+        futures = [
+            threads.submit(_visit, turns, visitor, cell, resolved.get(cell.name), visits, reused, f"{cell.name}: ")
+            for cell in cells
+        ]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            visits.interrupted = True
+            visitor.stop()
+            raise
+
+
+class _Turns:
+    """Progress that hears one thread at a time."""
+
+    def __init__(self, progress: Progress) -> None:
+        """Tell `progress`."""
+        self._progress = progress
+        self._turn = threading.Lock()
+
+    def start(self, tier: Tier, total: int) -> None:
+        """Pass it on."""
+        with self._turn:
+            self._progress.start(tier, total)
+
+    def done(self, tier: Tier, cell: str, outcome: Outcome, *, reused: bool) -> None:
+        """Pass it on."""
+        with self._turn:
+            self._progress.done(tier, cell, outcome, reused=reused)
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        with self._turn:
+            self._progress.note(text)
+
+    def end(self, tier: Tier) -> None:
+        """Pass it on."""
+        with self._turn:
+            self._progress.end(tier)
+
+
 def _visit(
     job: Job,
-    visitor: Visitor | None,
+    visitor: Visitor,
     cell: Cell,
     resolved: Observation | None,
     visits: Visits,
     reused: dict[str, Probed],
+    lead: str = "  ",
 ) -> None:
-    assert visitor is not None
     tiers, begun = deep_tiers(job), job.clock()
     try:
         job.progress.note(cell.name)
-        probed = visitor.visit(cell, resolved, lambda text: job.progress.note(f"  {text}"))
+        probed = visitor.visit(cell, resolved, lambda text: job.progress.note(f"{lead}{text}"))
     except KeyboardInterrupt:
         # What had ended by then is in the store, and is part of what this run found.
         stored = [item for item in job.store.for_cell(cell.name) if item.question.tier in tiers]
@@ -99,6 +168,9 @@ def _visit(
             visits.observations[cell.name] = ended
         raise
     except MatrixError as error:
+        if visits.interrupted:
+            # What it waited for was ended from here.
+            return
         visits.refusals[cell.name] = Refusal.of(error)
         job.progress.done(tiers[-1], cell.name, Outcome.UNTESTED, reused=False)
         return
@@ -106,13 +178,8 @@ def _visit(
     known = probed.reused > 0 and not probed.asked
     if known:
         reused[cell.name] = probed
-    worst = max((item.outcome for item in probed.observations), key=_ORDER.index, default=Outcome.UNTESTED)
+    worst = max((item.outcome for item in probed.observations), key=RANKS.index, default=Outcome.UNTESTED)
     job.progress.done(tiers[-1], cell.name, worst, reused=known)
-
-
-_ORDER = list(Outcome)
-_ORDER.remove(Outcome.UNTESTED)
-_ORDER.insert(0, Outcome.UNTESTED)
 
 
 def _tally(tier: Tier, cells: Sequence[Cell], visits: Visits, reused: Mapping[str, Probed], seconds: float) -> Tally:
@@ -120,7 +187,7 @@ def _tally(tier: Tier, cells: Sequence[Cell], visits: Visits, reused: Mapping[st
     answered = {
         name
         for name, found in visits.observations.items()
-        if any(item.question.tier is tier and item.outcome is not Outcome.UNTESTED for item in found)
+        if any(item.question.tier is tier and item.outcome is not Outcome.UNTESTED for item in that_count(found))
     }
     known = answered & set(reused)
     asked = set(visits.observations) | set(visits.refusals)

@@ -103,11 +103,25 @@ class NewerSchemaError(MatrixError):
 
 
 class ProvisionError(MatrixError):
-    """A cell cannot be installed, whoever tries: that is its verdict. `packages` are those in the way, where known."""
+    """A cell cannot be installed: that is its verdict, where it is so whoever tries.
+
+    Attributes:
+        packages: those in the way, where known.
+        wheel_missing: all that is missing is a wheel that has to be built first, which this tool does not do.
+    """
 
     exit_code = 12
 
-    def __init__(self, what: str, *, why: str = "", then: str = "", packages: tuple[str, ...] = ()) -> None:
-        """Keep the message and the packages."""
+    def __init__(
+        self,
+        what: str,
+        *,
+        why: str = "",
+        then: str = "",
+        packages: tuple[str, ...] = (),
+        wheel_missing: bool = False,
+    ) -> None:
+        """Keep the message, the packages and whether a wheel is all that is missing."""
         super().__init__(what, why=why, then=then)
         self.packages = packages
+        self.wheel_missing = wheel_missing

@@ -13,6 +13,7 @@ from packaging.version import Version
 from matrix import __version__
 from matrix.cell import Axis, Cell
 from matrix.errors import MatrixError
+from matrix.evidence import Evidence
 from matrix.observe import Observation, Question
 from matrix.plan import Planned
 from matrix.store import Store
@@ -63,8 +64,15 @@ class Probed:
 class Visitor(Protocol):
     """The probes of the tiers that need an installation; `matrix.probing.visit` has the real ones."""
 
+    @property
+    def width(self) -> int:
+        """Return how many cells may be visited at once: as many as there are GPUs, 1 at least."""
+
     def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
         """Return what the probes say, each stored; raises MatrixError where they cannot be run."""
+
+    def stop(self) -> None:
+        """End what is being visited in other threads; their `visit` raises KeyboardInterrupt or a MatrixError."""
 
 
 class Progress(Protocol):
@@ -126,6 +134,8 @@ class Job:
         deep: names of the cells that are installed and probed, at those of `tiers` that need it.
         visitor: makes what does that; called once, where a cell goes deep.
         unkept: why nothing can be kept; where there is a reason, only what is stored is answered.
+        evidence: what is recorded of other machines, for the tiers that are not tried here; None for nothing.
+        aside: tiers that a cell is planned for and that are not tried now, each with the reason, by the cell's name.
     """
 
     cells: Sequence[Cell]
@@ -144,6 +154,8 @@ class Job:
     deep: frozenset[str] = frozenset()
     visitor: Callable[[], Visitor] | None = None
     unkept: MatrixError | None = None
+    evidence: Evidence | None = None
+    aside: Mapping[str, Mapping[Tier, str]] = field(default_factory=dict)
     clock: Callable[[], datetime] = now
 
 
@@ -212,8 +224,13 @@ class RunResult:
 
     @property
     def ran(self) -> int:
-        """Return how many cells were tried at one tier at least."""
+        """Return how many cells were tried here, at one tier at least."""
         return sum(verdict.deepest is not None for verdict in self.verdicts)
+
+    @property
+    def recorded(self) -> int:
+        """Return for how many cells the evidence of another machine says what was not tried here."""
+        return sum(bool(verdict.recorded) for verdict in self.verdicts)
 
     @property
     def counts(self) -> dict[Status, int]:

@@ -46,6 +46,7 @@ class Observation:
         machine: what it ran on, without host names; static tiers say `static`.
         at: when it ended, UTC.
         seconds: wall time of the probe.
+        shipped: name of the store of evidence that holds it (matrix/evidence.py), "" for one made here; never stored.
     """
 
     question: Question
@@ -55,3 +56,4 @@ class Observation:
     machine: str = "static"
     at: datetime
     seconds: float = 0.0
+    shipped: str = ""

@@ -16,9 +16,9 @@ from matrix.asking import FATAL, Asking, Refusal, untested
 from matrix.cell import Axis, Cell
 from matrix.deep import deep_tiers, that_count, visit_all
 from matrix.errors import CorruptFileError, IndexUnreachableError, MatrixError, NothingRanError, ToolError
+from matrix.evidence import joined
 from matrix.job import Job, RunResult, Tally, Versions, tools_of
 from matrix.observe import Observation
-from matrix.store import Store
 from matrix.tier import Outcome, Tier
 from matrix.verdict import Verdict, judge
 from matrix.workers import Errand, observe_all
@@ -75,7 +75,7 @@ def run(job: Job) -> RunResult:
         at=job.clock(),
         tools=tools_of(job),
         interrupted=ledger.interrupted,
-        notes=_notes(job.store),
+        notes=_notes(job),
         plan=job.plan,
         expected=job.expected,
         failures=_failures(ledger),
@@ -92,14 +92,14 @@ def recall(job: Job) -> RunResult:
         for tier in {item.question.tier for item in seen if item.outcome is not Outcome.UNTESTED}:
             found[tier] += 1
         deep |= {cell.name for item in seen if item.question.tier.is_deep}
-        verdicts.append(judge(cell, seen))
+        verdicts.append(judge(cell, joined(cell, [*seen, *_aside(job, cell, seen)], job.evidence)))
     planned = {tier: len(deep) if tier.is_deep else len(verdicts) for tier in found}
     tallies = tuple(
         Tally(tier=tier, planned=planned[tier], reused=count, untested=planned[tier] - count)
         for tier, count in found.items()
         if count or not tier.is_deep
     )
-    notes = ("Rebuilt from stored observations; nothing was asked.", *_notes(job.store))
+    notes = ("Rebuilt from stored observations; nothing was asked.", *_notes(job))
     return RunResult(
         verdicts=tuple(verdicts),
         tallies=tallies,
@@ -127,8 +127,9 @@ def _stored(job: Job, unkept: MatrixError) -> RunResult:
 
 
 def _lacks(job: Job, verdict: Verdict) -> bool:
-    """Return whether a tier that could be tried has no answer."""
-    answered = {item.question.tier for item in verdict.evidence if item.outcome is not Outcome.UNTESTED}
+    """Return whether a tier that could be tried has no answer from here."""
+    here = [item for item in verdict.evidence if not item.shipped]
+    answered = {item.question.tier for item in here if item.outcome is not Outcome.UNTESTED}
     resolved = verdict.observation(Tier.RESOLVE)
     versions = versions_of(verdict.cell, resolved if job.from_lock else None)
     checkable = Axis.VERL in versions and len(versions) > 1
@@ -262,7 +263,20 @@ def conclude(job: Job, ledger: Ledger) -> Ledger:
     own = {refusal.error for refusal in refusals} - {NothingRanError}
     if not answered and not ledger.interrupted and len(own) == 1:
         raise next(refusal for refusal in refusals if refusal.error in own).raised()
-    return replace(ledger, verdicts=tuple(judge(cell, _evidence(job, ledger, cell)) for cell in job.cells))
+    return replace(ledger, verdicts=tuple(_judged(job, ledger, cell) for cell in job.cells))
+
+
+def _judged(job: Job, ledger: Ledger, cell: Cell) -> Verdict:
+    """Return the verdict on a cell: by what was observed here, and by the evidence where nothing was."""
+    seen = list(_evidence(job, ledger, cell))
+    return judge(cell, joined(cell, [*seen, *_aside(job, cell, seen)], job.evidence))
+
+
+def _aside(job: Job, cell: Cell, seen: Sequence[Observation]) -> Iterator[Observation]:
+    """Yield for each tier that the cell is planned for, and that was not tried, an observation that says why."""
+    for tier, reason in job.aside.get(cell.name, {}).items():
+        if not any(item.question.tier is tier for item in seen):
+            yield untested(cell, tier, reason, job)
 
 
 STEPS: tuple[Step, ...] = (begin, resolve, surface, deep, conclude)
@@ -324,10 +338,11 @@ def _failures(ledger: Ledger) -> tuple[MatrixError, ...]:
     return tuple(refusal.raised() for refusal in dict.fromkeys(refusals) if issubclass(refusal.error, _FAULTLESS))
 
 
-def _notes(store: Store) -> tuple[str, ...]:
+def _notes(job: Job) -> tuple[str, ...]:
+    store, more = job.store, job.evidence.notes if job.evidence is not None else ()
     if not store.damage:
-        return ()
+        return more
     first = store.damage[0]
     lines = "1 line" if len(store.damage) == 1 else f"{len(store.damage)} lines"
     passed = f"{lines} of {store.path.name} passed over, not readable as observations"
-    return (f"{passed} (first line {first.line}: {first.what}).",)
+    return (f"{passed} (first line {first.line}: {first.what}).", *more)

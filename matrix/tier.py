@@ -42,6 +42,18 @@ class Outcome(StrEnum):
     UNTESTED = "untested"
 
 
+RANKS = (
+    Outcome.UNTESTED,
+    Outcome.OK,
+    Outcome.DEGRADED,
+    Outcome.BROKEN,
+    Outcome.CONFLICT,
+    Outcome.BACKTRACKED,
+    Outcome.UNAVAILABLE,
+)
+"""The outcomes, from what says nothing to what weighs most."""
+
+
 class Status(StrEnum):
     """What the observations of a cell say together."""
 

@@ -11,7 +11,8 @@ from matrix.cell import Axis, Cell
 from matrix.errors import NothingRanError
 from matrix.finding import Effect, Kind
 from matrix.observe import Observation
-from matrix.tier import Outcome, Status, Tier
+from matrix.tier import RANKS, Outcome, Status, Tier
+from matrix.tried import Tried, short, tried
 
 BAD_STATUSES = (Status.BROKEN, Status.CONFLICT)
 
@@ -23,11 +24,11 @@ class Verdict:
     Attributes:
         cell: what is judged.
         status: what it comes to.
-        deepest: the deepest tier that ran; None when nothing did, and then the status is `untested`. It is `untested`
-            too where the set resolves and no deeper tier answered: that a set may be installed says nothing of its
-            code.
+        deepest: the deepest tier that was tried here; None when none was. The status is `untested` where no tier
+            answered, here or in the evidence that is shipped, and where the set resolves and no deeper tier answered:
+            that a set may be installed says nothing of its code.
         reasons: lines for people, the most important first.
-        evidence: the latest observation of each probe, shallow tiers first.
+        evidence: the observation of each probe that counts, shallow tiers first; those that were made elsewhere say so.
         resolvable: what the resolver said: `ok`, `conflict`, `backtracked`, `unavailable` or `untested`.
         works: what the tiers below `resolve` said together: `ok`, `degraded`, `broken` or `untested`. It does not look
             at `resolvable`: a set that cannot be resolved may work, and the other way round.
@@ -45,13 +46,24 @@ class Verdict:
 
     @property
     def at(self) -> datetime | None:
-        """Return when the latest observation was made (UTC), None when there is none."""
-        return max((item.at for item in self.evidence), default=None)
+        """Return when the latest observation was made here (UTC); None when there is none."""
+        return max((item.at for item in self.evidence if not item.shipped), default=None)
 
     @property
     def machine(self) -> str:
-        """Return what the deepest tier ran on; "" when nothing ran."""
-        return next((item.machine for item in reversed(self.evidence) if item.question.tier is self.deepest), "")
+        """Return what the deepest tier that was tried here ran on; "" when nothing ran here."""
+        here = (item for item in reversed(self.evidence) if item.question.tier is self.deepest and not item.shipped)
+        return next((item.machine for item in here), "")
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """Return what each tier said, shallow first, and where: here, or on the machine that the evidence is from."""
+        return tried(self.evidence)
+
+    @property
+    def recorded(self) -> tuple[Tried, ...]:
+        """Return what tiers said elsewhere, by the evidence that is shipped, where a probe was not answered here."""
+        return tuple(item for item in self.tried if item.shipped)
 
     def observation(self, tier: Tier) -> Observation | None:
         """Return the observation of that tier which decides (the worst of its probes), None where it was not tried."""
@@ -90,6 +102,8 @@ class Verdict:
             "deepest": self.deepest.value if self.deepest else None,
             "machine": self.machine,
             "at": self.at.isoformat() if self.at else None,
+            "tried": [item.to_json() for item in self.tried],
+            "unlooked": [axis.value for axis in self.unlooked],
             "reasons": list(self.reasons),
             "features": list(self.features),
             "axes": {pin.axis.value: str(pin.version) for pin in cell.pins},
@@ -110,6 +124,8 @@ class Verdict:
 def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
     """Return what these observations of `cell` say together; where a probe was asked twice the later answer counts.
 
+    What is recorded elsewhere (`matrix.evidence.joined`) counts as what was observed here does, and says so.
+
     `conflict` where the resolver found no such set (with `--no-deps` recorded, what the metadata forbid does not
     decide); else `broken` or `degraded` where a deeper tier found so; `works` where something ran and nothing was
     found; `untested` where nothing did. A finding that is not certain never decides.
@@ -122,12 +138,12 @@ def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
     weighed = [_weigh(item) for item in evidence]
     resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
     works = _worst(item.outcome for item in weighed if item.tier is not Tier.RESOLVE)
-    deepest = max((item.question.tier for item in ran), key=lambda tier: tier.depth)
+    here = [item.question.tier for item in ran if not item.shipped]
     waived = resolvable is Outcome.CONFLICT and cell.deviation is not None and cell.deviation.no_deps
     return Verdict(
         cell=cell,
         status=_status(resolvable, works, waived=waived),
-        deepest=deepest,
+        deepest=max(here, key=lambda tier: tier.depth, default=None),
         reasons=_reasons(cell, weighed, waived=waived),
         evidence=evidence,
         resolvable=resolvable,
@@ -186,19 +202,8 @@ def _latest(observations: Iterable[Observation]) -> tuple[Observation, ...]:
     return tuple(latest[slot] for slot in sorted(latest, key=lambda slot: (slot[0].depth, slot[1])))
 
 
-_RANKS = (
-    Outcome.UNTESTED,
-    Outcome.OK,
-    Outcome.DEGRADED,
-    Outcome.BROKEN,
-    Outcome.CONFLICT,
-    Outcome.BACKTRACKED,
-    Outcome.UNAVAILABLE,
-)
-
-
 def _rank(outcome: Outcome) -> int:
-    return _RANKS.index(outcome)
+    return RANKS.index(outcome)
 
 
 def _worst(outcomes: Iterable[Outcome]) -> Outcome:
@@ -221,7 +226,7 @@ class _Weighed:
     def line(self) -> str:
         """Return the reason as a line; it says so where nothing certain stands behind it."""
         doubt = "" if self.outcome is self.observation.outcome else "not certain, so it decides nothing: "
-        return f"{self.tier}: {doubt}{self.observation.reason or self.outcome}"
+        return f"{self.tier}: {doubt}{self.observation.reason or self.outcome}{_elsewhere(self.observation)}"
 
 
 def _weigh(observation: Observation) -> _Weighed:
@@ -253,7 +258,7 @@ def _counts(item: Mapping[str, object]) -> bool:
 
 
 def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[str, ...]:
-    """Return one line a tier, the worst outcome first; untested tiers next, the deviation last."""
+    """Return one line a tier, the worst outcome first; then what is untested, what is recorded elsewhere, the deviation."""
     lines = [_contradiction(item.observation) for item in weighed if item.observation.detail.get("disagreement")]
     untried = []
     for item in sorted(weighed, key=lambda item: -_rank(item.outcome)):
@@ -270,6 +275,7 @@ def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[
         lines.insert(0, f"{lead}; whether the code fits was not tried ({why})")
     else:
         lines += _untried(untried, weighed)
+    lines += [item.line for item in tried(item.observation for item in weighed) if item.shipped]
     words = deviation_words(cell)
     return tuple(lines) + ((f"deviation: {words}",) if words else ())
 
@@ -278,16 +284,25 @@ def _contradiction(observation: Observation) -> str:
     """Return the line that says which record is wrong, and how it would be right."""
     detail, tier = observation.detail, observation.question.tier
     proposal = f"; {detail['proposal']}" if detail.get("proposal") else ""
-    return f"{tier}: record wrong: {detail.get('failure')}: {detail['disagreement']}{proposal}"
+    wrong = f"record wrong: {detail.get('failure')}: {detail['disagreement']}{proposal}"
+    return f"{tier}: {wrong}{_elsewhere(observation)}"
+
+
+def _elsewhere(observation: Observation) -> str:
+    """Return where and when it was observed, where that was not here."""
+    if not observation.shipped:
+        return ""
+    return f" (shipped evidence, {short(observation.machine)}, {observation.at:%Y-%m-%d})"
 
 
 def _untried(untried: Sequence[_Weighed], weighed: Sequence[_Weighed]) -> Iterator[str]:
     """Yield a line for each tier and reason; where a tier has several probes, with how many of them it is."""
-    planned = Counter(item.tier for item in weighed)
-    counts = Counter((item.tier, item.observation.reason) for item in untried)
-    for (tier, reason), count in counts.items():
-        many = f" {count} of {planned[tier]} probes" if planned[tier] > 1 else ""
-        yield f"{tier} untested{many and ','}{many}: {reason}"
+    planned = Counter((item.tier, item.observation.shipped) for item in weighed)
+    counts = Counter((item.tier, item.observation.shipped, item.observation.reason) for item in untried)
+    for (tier, shipped, reason), count in counts.items():
+        many = f", {count} of {planned[tier, shipped]} probes" if planned[tier, shipped] > 1 else ""
+        where = ", on the machine of the shipped evidence" if shipped else ""
+        yield f"{tier} untested{many}{where}: {reason}"
 
 
 def _evidence_json(observation: Observation) -> dict[str, object]:
@@ -298,6 +313,7 @@ def _evidence_json(observation: Observation) -> dict[str, object]:
         "outcome": observation.outcome.value,
         "reason": observation.reason,
         "machine": observation.machine,
+        "shipped": observation.shipped,
         "at": observation.at.isoformat(),
         "seconds": observation.seconds,
         "tool": question.tool,

@@ -43,7 +43,8 @@ def run(args: argparse.Namespace, front: Front) -> int:
     _say(_json(front.run_json(result)) if args.json else front.run_table(result))
     _tell_files(files)
     _refuse_unfinished(result)
-    disagrees = strict and any(verdict.disagreements for verdict in result.verdicts)
+    # What is recorded elsewhere is shown; it fails nobody's run.
+    disagrees = strict and any(not item.shipped for verdict in result.verdicts for item in verdict.disagreements)
     return 1 if disagrees or any(verdict.status in fail_on for verdict in result.verdicts) else 0
 
 
@@ -53,7 +54,7 @@ def report(args: argparse.Namespace, front: Front) -> int:
 
     plan = _plan(args)
     result = recall(wiring.open_job(args, plan.planned, front.progress(), keeps=False))
-    if not result.ran:
+    if not result.ran and not result.recorded:
         raise NothingRanError(
             f"Nothing is stored about {_counted(result.planned, 'cell')}, so there is nothing to report.",
             then="Run `verl-matrix run` first; --home says where its observations are kept.",
@@ -338,9 +339,11 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "bisect": bisect,
     "update": update,
     "env": _lazy("environments"),
+    "bundle": _lazy("bundle"),
     "failures": _lazy("failures"),
     "config": _lazy("config"),
     "data": _lazy("data"),
     "health": _lazy("health"),
+    "thresholds": _lazy("thresholds"),
     "doctor": _lazy("doctor"),
 }

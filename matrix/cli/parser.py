@@ -7,7 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from matrix.cli import diagnose
+from matrix.cli import bundle, diagnose
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction["Parser"]
@@ -31,7 +31,7 @@ SHOWN_CHARS = 300
 """So much of a complaint is shown: it repeats what was typed, however long that is."""
 COMMANDS = (
     "run", "check", "surface", "grid", "bisect", "update", "report",
-    "env", "failures", "config", "data", "health", "doctor",
+    "env", "bundle", "failures", "config", "data", "health", "thresholds", "doctor",
 )  # fmt: skip
 
 
@@ -69,6 +69,7 @@ def build_parser(version: str) -> Parser:
     _add_bisect(commands)
     _add_update(commands)
     _add_report(commands)
+    bundle.add(functools.partial(_command, commands))
     diagnose.add(functools.partial(_command, commands))
     return parser
 
@@ -147,6 +148,14 @@ _MEMORY = "end a probe that takes more than this (default: 16, or 80 %% of the m
 _HERE = "try the environment of this interpreter (default: the one this runs in); nothing is resolved or installed"
 
 
+def _evidence(parser: Parser) -> None:
+    """Add the option that names what is recorded of other machines."""
+    parser.add_argument("--evidence", metavar="DIR", help=_EVIDENCE)
+
+
+_EVIDENCE = "recorded observations for what is not tried here (default: those shipped; `none`: without)"
+
+
 def _add_run(commands: _Commands) -> None:
     parser = _command(commands, "run", "give every cell its verdict and write the report", _RUN)
     parser.add_argument("--cells", action="append", default=[], metavar="PATTERN", help=_CELLS)
@@ -158,6 +167,7 @@ def _add_run(commands: _Commands) -> None:
     parser.add_argument(
         "--out", default="reports/out", metavar="DIR", help="where the report goes (default: %(default)s)"
     )
+    _evidence(parser)
     _target(parser)
     _probes(parser)
     parser.add_argument("--here", nargs="?", const="", metavar="PYTHON", help=_HERE)
@@ -166,7 +176,10 @@ def _add_run(commands: _Commands) -> None:
 _RUN = """ This is what `nox -s matrix` runs.
 The exit code says whether the run came through, not what it found; --fail-on changes that."""
 _FAIL_ON = "exit 1 if a cell has one of these statuses, e.g. broken,conflict; `disagreement`: if a record is wrong"
-_RUN_TIERS = "how deep (default: resolve,surface, and import,behave for the cells of group embedded)"
+_RUN_TIERS = (
+    "how deep (default: resolve,surface, and import,behave for the cells of group embedded; where there is a GPU "
+    "import,behave,gpu for those of group gpu too)"
+)
 _CELLS = "cells by name: globs, braces, group:NAME, !PATTERN to leave out; may be repeated"
 
 
@@ -178,6 +191,7 @@ def _add_check(commands: _Commands) -> None:
     parser.add_argument("spec", nargs="+", metavar="SPEC", help="PACKAGE==VERSION for any of the axes")
     _tiers(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    _evidence(parser)
     _target(parser)
     _deviation(parser)
     _probes(parser)
@@ -233,6 +247,7 @@ def _add_report(commands: _Commands) -> None:
     parser.add_argument(
         "--out", default="reports/out", metavar="DIR", help="where the report goes (default: %(default)s)"
     )
+    _evidence(parser)
     _target(parser)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from matrix.cell import Platform
 from matrix.errors import ToolError, UsageError
+from matrix.evidence import NONE, shipped
 from matrix.home import Home
 from matrix.index.fetch import Fetcher, Limits
 from matrix.index.simple import SimpleIndex
@@ -25,6 +26,7 @@ from matrix.store import Store
 from matrix.tier import Tier
 
 if TYPE_CHECKING:
+    from matrix.gpus.inventory import Inventory
     from matrix.provision import Environment
 
 BUILT = (Tier.RESOLVE, Tier.SURFACE, Tier.IMPORT, Tier.BEHAVE, Tier.GPU)
@@ -32,6 +34,8 @@ BUILT = (Tier.RESOLVE, Tier.SURFACE, Tier.IMPORT, Tier.BEHAVE, Tier.GPU)
 STATIC = frozenset({Tier.RESOLVE, Tier.SURFACE})
 EMBEDDED = "embedded"
 """The group of the cells that a run installs and probes by default."""
+GPU_GROUP = "gpu"
+"""The group of those that it installs and probes too where there is a GPU, and says so where there is none."""
 
 
 def open_index(args: argparse.Namespace, home: Home) -> SimpleIndex:
@@ -77,7 +81,8 @@ def tiers(args: argparse.Namespace) -> frozenset[Tier]:
     """
     here = getattr(args, "here", None) is not None
     if args.tiers is None:
-        return frozenset({Tier.SURFACE, Tier.IMPORT, Tier.BEHAVE} if here else {*STATIC, Tier.IMPORT, Tier.BEHAVE})
+        static = {Tier.SURFACE} if here else STATIC
+        return frozenset({*static, Tier.IMPORT, Tier.BEHAVE, *([Tier.GPU] if gpus().gpus else [])})
     found = set()
     can = BUILT if hasattr(args, "probes") else tuple(sorted(STATIC, key=lambda tier: tier.depth))
     for word in filter(None, (word.strip() for word in args.tiers.split(","))):
@@ -96,11 +101,33 @@ def tiers(args: argparse.Namespace) -> frozenset[Tier]:
 
 
 def deep(args: argparse.Namespace, planned: Sequence[Planned], wanted: frozenset[Tier]) -> frozenset[str]:
-    """Return the cells that are installed and probed: all where such a tier was asked for, else the embedded ones."""
+    """Return the cells that are installed and probed: all where such a tier was asked for, else those of some groups.
+
+    These are the embedded ones, and where there is a GPU those that are there for the tier `gpu`.
+    """
     if not hasattr(args, "probes") or not any(tier.is_deep for tier in wanted):
         return frozenset()
     asked = args.tiers is not None or args.here is not None
-    return frozenset(item.cell.name for item in planned if asked or EMBEDDED in item.groups)
+    groups = {EMBEDDED, GPU_GROUP} if gpus().gpus else {EMBEDDED}
+    return frozenset(item.cell.name for item in planned if asked or groups & set(item.groups))
+
+
+@functools.cache
+def gpus() -> Inventory:
+    """Return the GPUs that may be used here; asks the driver once."""
+    from matrix.gpus.inventory import take_inventory
+
+    return take_inventory()
+
+
+def aside(planned: Sequence[Planned], wanted: frozenset[Tier], names: frozenset[str]) -> dict[str, dict[Tier, str]]:
+    """Return why the cells that are there for the tier `gpu` are not tried at it, by name; none of those that are."""
+    found = gpus()
+    left = [item.cell.name for item in planned if GPU_GROUP in item.groups]
+    if Tier.GPU in wanted:
+        left = [name for name in left if name not in names]
+    why = "it was not asked for" if found.gpus else f"this machine has no GPU{found.why and ': '}{found.why}"
+    return {name: {Tier.GPU: why} for name in left}
 
 
 def workers(args: argparse.Namespace) -> int:
@@ -126,6 +153,7 @@ def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Pro
     index = open_index(args, home)
     count = workers(args)
     wanted = tiers(args) if hasattr(args, "tiers") else frozenset(BUILT)
+    names = deep(args, planned, wanted)
     store = Store(home.store)
     resolver = Resolver(index=index, cache_dir=home.cache, max_age=timedelta(hours=args.max_age), workers=count)
     return Job(
@@ -140,9 +168,11 @@ def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Pro
         workers=count,
         tools=_tools(),
         plan={item.cell.name: item for item in planned},
-        deep=deep(args, planned, wanted),
+        deep=names,
         visitor=functools.partial(open_visitor, args, home, store, resolver, progress),
         unkept=unkept,
+        evidence=shipped(getattr(args, "evidence", NONE)),
+        aside=aside(planned, wanted, names) if hasattr(args, "evidence") else {},
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from matrix.cell import Cell
@@ -25,19 +26,36 @@ class Provisioner(Protocol):
     def release(self, environment: Environment) -> None:
         """Let it go."""
 
+    def stop(self) -> None:
+        """Kill what runs for it; what waits for that raises ToolError."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Visits cells one after the other; `lock` gives the text of the lock of a resolver's answer."""
+    """Visits cells; `lock` gives the text of the lock of a resolver's answer.
+
+    Several may be visited at once, in threads. They are installed one after the other: what they share is fetched once.
+    """
 
     prober: Prober
     provisioner: Provisioner
     lock: Callable[[Observation], str]
+    _installing: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    @property
+    def width(self) -> int:
+        """Return how many cells may be visited at once: one a GPU."""
+        return self.prober.placement.width
+
+    def stop(self) -> None:
+        """End what is being visited in other threads."""
+        self.prober.placement.stop()
+        self.provisioner.stop()
 
     def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
         """Return what the probes say of a cell; where all of it is stored nothing is installed.
 
-        That the cell cannot be installed is an observation too.
+        That the cell cannot be installed is an observation too; it is `untested` where a wheel has to be built first.
 
         Raises:
             NothingRanError: there is no lock to install.
@@ -54,10 +72,13 @@ class Visitor:
             return known
         text = self.lock(resolved)
         try:
-            environment = self.provisioner.provision(cell, text)
+            with self._installing:
+                environment = self.provisioner.provision(cell, text)
         except ProvisionError as error:
-            line = " ".join(f"cannot be installed: {error.what} {error.why}".split())
-            return Probed(observations=(self._kept(subject, Outcome.BROKEN, line),))
+            outcome = Outcome.UNTESTED if error.wheel_missing else Outcome.BROKEN
+            then = error.then if error.wheel_missing else ""
+            line = " ".join(f"cannot be installed: {error.what} {error.why} {then}".split())
+            return Probed(observations=(self._kept(subject, outcome, line),))
         try:
             # What is really there, which may be more than the lock says: an alias of a build under another name.
             subject = self.prober.subject(cell, digest, environment.installed)
@@ -68,7 +89,8 @@ class Visitor:
             probed = self.prober.run(subject, environment, tell)
             return replace(probed, observations=(*installed, *probed.observations))
         finally:
-            self.provisioner.release(environment)
+            with self._installing:
+                self.provisioner.release(environment)
 
     def _kept(
         self,
@@ -99,6 +121,11 @@ class Stay:
 
     prober: Prober
     environment: Environment
+    width: int = 1
+
+    def stop(self) -> None:
+        """End what is being probed in another thread."""
+        self.prober.placement.stop()
 
     def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
         """Return what the probes say of the environment; raises MatrixError where they cannot be run there."""

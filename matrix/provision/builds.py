@@ -73,7 +73,13 @@ class BuildTable:
                 f"{len(refused)} of the cell's packages cannot be installed: {'; '.join(refused.values())}.",
                 then="Build a wheel yourself and name its folder with VERL_MATRIX_WHEELS (or --find-links).",
                 packages=tuple(refused),
+                wheel_missing=not any(self._never(package, python) for package in packages),
             )
+
+    def _never(self, package: Locked, python: str) -> bool:
+        """Return whether that release is known not to build on that Python, whoever tries."""
+        entry = next((item for item in self.builds if item.covers(package.name, package.version)), None)
+        return entry is not None and entry.allowed and not entry.python.contains(f"{python}.0")
 
     def constraints(self, packages: Sequence[Locked]) -> str:
         """Return uv's build constraints for building these packages, a line a backend."""
