@@ -37,7 +37,8 @@ _NO_ANSWER = (
 class Problem:
     """What uv is asked: PEP 508 requirements (the user's own), on a platform, as of a date, with deviations.
 
-    `refresh` names packages whose index pages are to be read anew, however young the copy.
+    `refresh` names packages whose index pages are to be read anew, however young the copy. `constraints` hold for a
+    package that something asks for, and ask for none.
     """
 
     requirements: tuple[str, ...]
@@ -46,6 +47,7 @@ class Problem:
     overrides: tuple[str, ...] = ()
     no_deps: bool = False
     refresh: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +176,10 @@ class Uv:
             command.append("--no-deps")
         if problem.overrides:
             command += ["--overrides", "overrides.txt"]
-        files = {"uv.toml": self._config, "overrides.txt": "\n".join(problem.overrides) + "\n"}
+        if problem.constraints:
+            command += ["--constraints", "constraints.txt"]
+        lists = {"overrides.txt": problem.overrides, "constraints.txt": problem.constraints}
+        files = {"uv.toml": self._config} | {name: "\n".join(lines) + "\n" for name, lines in lists.items()}
         return self._run(command, "\n".join(problem.requirements) + "\n", files)
 
     def _run(self, arguments: list[str], stdin: str, files: Mapping[str, str] | None = None) -> Ended:
