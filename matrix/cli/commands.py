@@ -344,6 +344,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "config": _lazy("config"),
     "data": _lazy("data"),
     "health": _lazy("health"),
+    "memory": _lazy("memory"),
     "thresholds": _lazy("thresholds"),
     "doctor": _lazy("doctor"),
 }

@@ -31,7 +31,7 @@ SHOWN_CHARS = 300
 """So much of a complaint is shown: it repeats what was typed, however long that is."""
 COMMANDS = (
     "run", "check", "surface", "grid", "bisect", "update", "report",
-    "env", "bundle", "failures", "config", "data", "health", "thresholds", "doctor",
+    "env", "bundle", "failures", "config", "data", "health", "memory", "thresholds", "doctor",
 )  # fmt: skip
 
 

@@ -1,0 +1,81 @@
+"""What is as wide as the vocabulary: logits, log-probabilities, entropy, and the gradients of all three.
+
+verl 0.9.1 (verl/workers/engine/fsdp/transformer_impl.py, verl/utils/torch_functional.py) computes logits for every
+token of a micro-batch, prompts included, in the type of the gathered weights (bfloat16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from matrix.memory.constants import Constants
+from matrix.memory.workload import Attention, Training
+
+LOGIT = 2
+"""Bytes of a logit in bfloat16."""
+FUSED_CHUNK = 512
+"""Tokens of a chunk of verl's fused head (verl 0.9.1, verl/utils/experimental/torch_functional.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logits:
+    """Bytes that are as wide as the vocabulary, at the worst moment of a pass."""
+
+    forward: float
+    backward: float
+
+
+def logits(
+    tokens: int, vocabulary: int, settings: Training, constants: Constants, *, entropy: bool, flash: bool
+) -> Logits:
+    """Return the bytes of logits, log-probabilities and entropy for `tokens` tokens.
+
+    `flash` says whether flash-attn's cross-entropy is there: it needs nothing beside the logits, and writes their
+    gradient over them unless the entropy needs them too. Without it each row's log-softmax is kept in float32.
+    """
+    if settings.use_fused_kernels:
+        chunk = min(tokens, FUSED_CHUNK) * vocabulary
+        return Logits(forward=8.0 * chunk, backward=12.0 * chunk)
+    numbers = tokens * vocabulary
+    base = float(LOGIT * numbers) * (1 if settings.use_remove_padding else 2)
+    forward, backward = base, base
+    if not flash:
+        forward += 4.0 * numbers
+        # Gradients of the rows, and the same rows put together.
+        backward += 4.0 * numbers + 2 * LOGIT * numbers
+    elif entropy:
+        backward += LOGIT * numbers
+    if entropy:
+        forward = max(forward, base + _entropy(tokens, vocabulary, settings, constants))
+        backward += _entropy_backward(tokens, vocabulary, settings)
+    return Logits(forward=forward, backward=backward)
+
+
+def has_flash_loss(settings: Training) -> bool:
+    """Return whether flash-attn is there for the cross-entropy: where its attention is used it must be."""
+    return settings.attention is Attention.FLASH_2
+
+
+def _entropy(tokens: int, vocabulary: int, settings: Training, constants: Constants) -> float:
+    """Return what the entropy takes beside the logits, without gradients.
+
+    Not compiled, autocast casts the logits to float32 and the softmax, the product and the log-sum-exp's exponential
+    are float32 too; in chunks, that many tokens at a time. Compiled, the reductions fuse.
+    """
+    if settings.entropy_from_logits_with_chunking:
+        tokens = min(tokens, settings.entropy_from_logits_chunk_size)
+        return 12.0 * tokens * vocabulary
+    if settings.use_torch_compile and settings.use_remove_padding:
+        return 4.0 * constants.compiled_entropy_copies * tokens * vocabulary
+    return 12.0 * tokens * vocabulary
+
+
+def _entropy_backward(tokens: int, vocabulary: int, settings: Training) -> float:
+    """Return what the entropy's gradient takes beside the logits and the other gradient."""
+    numbers = tokens * vocabulary
+    if settings.entropy_from_logits_with_chunking and not settings.entropy_checkpointing:
+        # Every chunk's float32 logits and softmax are kept for the backward pass.
+        return 8.0 * numbers + 2 * LOGIT * numbers
+    if settings.use_torch_compile and settings.use_remove_padding and not settings.entropy_checkpointing:
+        return 2.0 * LOGIT * numbers
+    return 12.0 * numbers + 2 * LOGIT * numbers
