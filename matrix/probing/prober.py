@@ -148,6 +148,8 @@ class Prober:
             reason = self.placement.lacking(probe)
             if probe.test not in found and reason:
                 found[probe.test] = self._observation(subject, probe, Said(outcome=Outcome.UNTESTED, reason=reason))
+                # Kept, so that evidence of this machine names what it could not try.
+                self.store.add(found[probe.test])
         missing = {probe.test: probe for probe in chosen if probe.test not in found}
 
         def ended(end: EndedProbe) -> None:
