@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from matrix.cli import memory
+from matrix.cli import memory, thresholds
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -15,6 +15,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     _config(command("config", "say of each hydra key whether a release of verl has it and reads it", _CONFIG))
     _data(command("data", "check a parquet file of prompts as verl will read it", _DATA, asks=False))
     _health(command("health", "say what is wrong in a training log, and since which step", _HEALTH, asks=False))
+    thresholds.words(command("thresholds", "find the largest value of a knob that survives on a card", thresholds.MORE, asks=False))
     memory.words(command("memory", "predict what a PPO run holds on a GPU, and what fits", memory.MORE, asks=False))
     _doctor(command("doctor", "find what is wrong with this environment, or in a log", _DOCTOR))
 

@@ -1,0 +1,139 @@
+"""Asking: a question put to a cell, trial by trial, each kept as it ends, until the edge is found or time is up."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from matrix.probing.surroundings import Scratch, scratch, surroundings
+from matrix.thresholds.child import Errands, Pair
+from matrix.thresholds.knobs import Script
+from matrix.thresholds.question import Asked
+from matrix.thresholds.records import Keeper
+from matrix.thresholds.search import EnoughError, Search, search
+from matrix.thresholds.spec import spec_of
+from matrix.thresholds.trial import Trial, shown
+
+LIMITS = {Script.UPDATE: 180.0, Script.ROLLOUT: 400.0}
+"""Seconds that one trial may take before it counts as a hang."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where trials run.
+
+    Attributes:
+        python: the cell's interpreter.
+        probes: the folder of the in-cell scripts (`tests/compat`).
+        caches: where models, compiled kernels and the like are kept between trials.
+        device: `cuda`, or `cpu` to show that the way holds.
+        deadline: the moment (monotonic) after which no further trial begins.
+    """
+
+    python: Path
+    probes: Path
+    caches: Path
+    device: str = "cuda"
+    deadline: float = float("inf")
+
+    def env(self, given: Scratch) -> dict[str, str]:
+        """Return the whole environment of a child."""
+        more = {
+            "PYTHONPATH": str(self.probes),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.caches / "inductor"),
+            "TRITON_CACHE_DIR": str(self.caches / "triton"),
+            "VLLM_CACHE_ROOT": str(self.caches / "vllm"),
+            "PYTHONPYCACHEPREFIX": str(self.caches / "bytecode"),
+            "OMP_NUM_THREADS": "2" if self.device == "cpu" else "8",
+        }
+        if self.device == "cpu":
+            more |= {
+                "VERL_USE_EXTERNAL_MODULES": "ppo.plugin",
+                "VERL_PLATFORM": "cpu",
+                "VERL_ENGINE_DEVICE": "cuda",
+                "TORCHDYNAMO_DISABLE": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+            }
+        return surroundings(self.python, given, more)
+
+    @contextmanager
+    def pair(self, spec: Mapping[str, object], script: Script) -> Iterator[Pair]:
+        """Yield the children of one question; they and their files are gone afterwards."""
+        with ExitStack() as stack:
+            given = stack.enter_context(scratch())
+            path = given.root / "spec.json"
+            path.write_text(json.dumps(spec), encoding="utf-8")
+            argv = [str(self.python), str(self.probes / "trials" / script.value), "--spec", str(path)]
+            errands = Errands(argv=argv, env=self.env(given), work=given.work, limit_s=LIMITS[script])
+            # An engine is on the device from the moment it starts, so none stands by.
+            pair = Pair(errands=errands, stands_by=script is Script.UPDATE)
+            stack.callback(pair.end)
+            yield pair
+
+
+@dataclass(slots=True, kw_only=True)
+class Asking:
+    """One question being asked; `total` is the card's memory in bytes once a trial has told it."""
+
+    asked: Asked
+    bench: Bench
+    pair: Pair
+    tell: Callable[[str], None]
+    keeper: Keeper | None = None
+    total: int = 0
+    _numbers: dict[tuple[float, bool], int] = field(default_factory=dict)
+    _made: int = 0
+
+    def run(self, predicted: float | None) -> Search:
+        """Return where the knob's values turn from survival to death."""
+        return search(
+            self.asked.values, self._ask, predicted=predicted, repeats=self.asked.repeats, recall=self._recall
+        )
+
+    def _recall(self, value: float, fresh: bool, number: int) -> Trial | None:
+        self._numbers[value, fresh] = number
+        return self.keeper.recall(value, fresh, number) if self.keeper is not None else None
+
+    def _ask(self, value: float, fresh: bool) -> Trial:
+        if time.monotonic() > self.bench.deadline:
+            raise EnoughError("the time was up")
+        self._made += 1
+        errand = {"trial": f"t{self._made}", "knob": self.asked.knob.key, "value": value}
+        trial = self.pair.run(value, errand, fresh=fresh)
+        if self.keeper is not None:
+            self.keeper.keep(trial, fresh, self._numbers.get((value, fresh), 0))
+        self.tell(_line(self.asked, trial))
+        return trial
+
+
+def _line(asked: Asked, trial: Trial) -> str:
+    peak = f"{trial.peak / 2**30:.2f} GiB" if trial.peak else ""
+    how = f"{trial.how} in {trial.part or 'its start'}" if trial.how else ""
+    words = [f"{shown(trial.value):>8}", trial.ending.value, "fresh" if trial.fresh else "", how, peak]
+    return "  ".join(word for word in words if word) + f"  {trial.seconds:.1f} s"
+
+
+def ask_one(
+    asked: Asked,
+    bench: Bench,
+    tell: Callable[[str], None],
+    *,
+    predicted: float | None = None,
+    keeper: Callable[[Mapping[str, object]], Keeper] | None = None,
+) -> tuple[Search, dict[str, object]]:
+    """Return the result of one question and the spec that was tried."""
+    spec = spec_of(asked, device=bench.device, models=bench.caches / "models")
+    with bench.pair(spec, asked.knob.script) as pair:
+        asking = Asking(asked=asked, bench=bench, pair=pair, tell=tell, keeper=keeper(spec) if keeper else None)
+        found = asking.run(predicted)
+    return found, spec
+
+
+def device_total(trials: Sequence[Trial]) -> int:
+    """Return the memory of the card that these ran on as a part told it, in bytes; 0 where none did."""
+    told = (part.more.get("device_total") for trial in trials for part in trial.parts)
+    return max((int(str(value)) for value in told if value is not None), default=0)

@@ -1,0 +1,61 @@
+"""The spec: a question as the in-cell scripts read it, with verl's own keys and nothing of this package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matrix.memory.workload import Value, Workload
+from matrix.thresholds.knobs import Script
+from matrix.thresholds.question import Asked
+
+_ACTOR, _ROLLOUT, _MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+_SMALL = (
+    f"{_ACTOR}.ppo_micro_batch_size_per_gpu",
+    f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu",
+    "critic.ppo_micro_batch_size_per_gpu",
+)
+"""Sizes that verl wants to be told; one row where the workload leaves them open."""
+ON_CPU: dict[str, Value] = {
+    "trainer.device": "cpu",
+    f"{_ACTOR}.strategy": "fsdp2",
+    "critic.strategy": "fsdp2",
+    f"{_ACTOR}.use_torch_compile": False,
+    f"{_ACTOR}.fsdp_config.use_torch_compile": False,
+    f"{_MODEL}.use_remove_padding": False,
+    "critic.model.use_remove_padding": False,
+    f"{_MODEL}.override_config.attn_implementation": "eager",
+    "critic.model.override_config.attn_implementation": "eager",
+}
+"""What the trainer needs to run on a processor (docs/cpu_ppo.md)."""
+
+
+def spec_of(asked: Asked, *, device: str, models: Path) -> dict[str, object]:
+    """Return the spec as plain JSON; `models` is the folder below which a model of random weights is kept."""
+    work = asked.settled
+    settings = dict(work.settings)
+    plain = Workload(shape=work.shape).settings
+    defaults = sorted(key for key, value in settings.items() if plain.get(key) == value)
+    settings |= {key: 1 for key in _SMALL if key in settings and settings[key] is None}
+    if device == "cpu":
+        settings |= ON_CPU
+    return {
+        "device": device,
+        "settings": settings,
+        "defaults": defaults,
+        "shape": work.shape.name,
+        "folder": str(models / work.shape.name),
+        "critic": work.critic is not None,
+        "prompt": work.prompt_length,
+        "response": work.response_length,
+        "cap": asked.cap.bytes if asked.cap else None,
+        "beside": asked.beside,
+    }
+
+
+def by_what(script: Script) -> str:
+    """Return by what the memory is limited in the trials of a script."""
+    match script:
+        case Script.UPDATE:
+            return "the fraction that torch's allocator may take, less what lies outside of it"
+        case Script.ROLLOUT:
+            return "a process that holds the rest, and vLLM's utilization scaled to the cap"
