@@ -56,6 +56,8 @@ class Bench:
                 "VERL_PLATFORM": "cpu",
                 "VERL_ENGINE_DEVICE": "cuda",
                 "TORCHDYNAMO_DISABLE": "1",
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 "CUDA_VISIBLE_DEVICES": "",
             }
         return surroundings(self.python, given, more)

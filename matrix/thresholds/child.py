@@ -20,6 +20,7 @@ from matrix.thresholds.trial import Ending, Part, Trial
 
 START_S = 240.0
 POLL_S = 0.02
+LEAVE_S = 5.0
 TAIL = 3000
 
 
@@ -95,8 +96,14 @@ class Child:
         with contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
+        deadline = time.monotonic() + LEAVE_S
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            # What it started dies at its own pace, and holds the device until then.
+            while time.monotonic() < deadline:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                time.sleep(POLL_S)
         self._process.wait()
 
     def _new(self) -> list[dict[str, object]]:

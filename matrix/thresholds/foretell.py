@@ -2,9 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from matrix.errors import UsageError
+from matrix.memory.phase import Holding, Part, Phase
+from matrix.memory.prediction import Prediction, predict
+from matrix.memory.workload import Workload
+from matrix.thresholds.knobs import Script
 from matrix.thresholds.question import Asked
 
 
 def foretold(asked: Asked) -> float | None:
-    """Return the largest value that the memory model lets survive under the question's cap."""
-    return None
+    """Return the largest of the search's values that the memory model lets survive under the question's cap.
+
+    A trial of the trainer runs without a rollout beside it, so what the model says of one is left out; what `beside`
+    says takes its place. None where there is no cap, the knob is none of the model's, or no value survives.
+    """
+    if asked.cap is None:
+        return None
+    total, work = asked.cap.bytes, asked.settled
+    survives = _trainer(asked, total) if asked.knob.script is Script.UPDATE else _whole
+    try:
+        fitting = [value for value in asked.values if survives(predict(_at(work, asked.knob.key, value), total))]
+    except UsageError:
+        return None
+    return max(fitting, default=None)
+
+
+def _at(work: Workload, key: str, value: float) -> Workload:
+    return work.with_settings({key: value})
+
+
+def _trainer(asked: Asked, total: int) -> Callable[[Prediction], bool]:
+    """Return whether the process that trains stays below the cap in the phases that the knob weighs on."""
+
+    def survives(prediction: Prediction) -> bool:
+        wanted = [Phase(part) for part in asked.knob.parts]
+        held = [trainers(prediction.phases[phase]) for phase in wanted if phase in prediction.phases]
+        return all(bytes_ + asked.beside <= total for bytes_ in held)
+
+    return survives
+
+
+def trainers(holding: Holding) -> float:
+    """Return what the process that trains holds of it, in bytes; the rest is the engine's."""
+    return sum(size for part, size in holding.parts.items() if not _of_engine(part))
+
+
+def _of_engine(part: Part) -> bool:
+    return part is Part.KV_CACHE or part.value.startswith("engine")
+
+
+def _whole(prediction: Prediction) -> bool:
+    return prediction.fits

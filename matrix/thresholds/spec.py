@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matrix.errors import UsageError
+from matrix.memory.phase import Phase
+from matrix.memory.prediction import predict
 from matrix.memory.workload import Value, Workload
+from matrix.thresholds.foretell import trainers
 from matrix.thresholds.knobs import Script
 from matrix.thresholds.question import Asked
 
@@ -25,6 +29,7 @@ ON_CPU: dict[str, Value] = {
     "critic.model.use_remove_padding": False,
     f"{_MODEL}.override_config.attn_implementation": "eager",
     "critic.model.override_config.attn_implementation": "eager",
+    f"{_ROLLOUT}.enforce_eager": True,
 }
 """What the trainer needs to run on a processor (docs/cpu_ppo.md)."""
 
@@ -49,7 +54,21 @@ def spec_of(asked: Asked, *, device: str, models: Path) -> dict[str, object]:
         "response": work.response_length,
         "cap": asked.cap.bytes if asked.cap else None,
         "beside": asked.beside,
+        "held": held(asked) if asked.knob.script is Script.ROLLOUT else {},
     }
+
+
+def held(asked: Asked) -> dict[str, int]:
+    """Return what the process that trains holds beside the engine in each of its phases, in bytes: the model's word.
+
+    Raises:
+        UsageError: no card is named, without which the memory model foretells nothing.
+    """
+    if asked.cap is None:
+        raise UsageError("A knob of the rollout is searched for a card.", then="Name it with --cap.")
+    phases = predict(asked.settled, asked.cap.bytes).phases
+    wanted = (Phase.ROLLOUT_INIT, Phase.WAKE_UP, Phase.GENERATION)
+    return {phase.value: round(trainers(phases[phase])) for phase in wanted}
 
 
 def by_what(script: Script) -> str:

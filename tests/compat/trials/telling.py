@@ -91,13 +91,14 @@ class Verdict:
         self.outcome, self.how, self.text = "pass", "", ""
         self.more: dict[str, Any] = {}
 
-    def read(self, error: BaseException) -> None:
-        """Take the outcome from an exception."""
+    def read(self, error: BaseException, log: str = "") -> None:
+        """Take the outcome from an exception, and from what its own processes left in a log."""
         text = "".join(traceback.format_exception(error))
-        self.how = how_of(text)
+        self.how = how_of(f"{log}\n{text}")
         self.outcome = "fail" if self.how else "unable"
         self.how = self.how or type(error).__name__
-        self.text = text[-TEXT:]
+        telling = [line for line in log.splitlines() if re.search(r"Error|out of memory", line)]
+        self.text = "\n".join([*telling[-10:], text])[-TEXT:]
 
 
 HOW = (
@@ -105,7 +106,7 @@ HOW = (
     ("no KV cache", r"No available memory for the cache blocks|larger than the (?:available|maximum number of tokens)"),
     ("KV cache too small", r"to serve at least one request|larger than the available KV cache|KV cache is needed"),
     ("free memory below utilization", r"Free memory on device .* is less than desired GPU memory utilization"),
-    ("cumem", r"CUDA Error: out of memory at .*cumem|cumem_allocator|CuMemAllocator.*out of memory"),
+    ("cumem", r"CUDA Error: out of memory"),
     ("cuBLAS", r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
     ("NCCL", r"ncclUnhandledCudaError.*out of memory|NCCL.*out of memory"),
     ("OutOfMemoryError", r"OutOfMemoryError|CUDA out of memory"),

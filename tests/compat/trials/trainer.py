@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,14 @@ def compose(spec: dict[str, Any]) -> Any:
     A setting whose key this release lacks is passed over where it only says the default of another release
     (`defaults`), and refused elsewhere.
     """
-    import verl.trainer
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from omegaconf import OmegaConf, open_dict
 
-    folder = Path(verl.trainer.__file__).parent / "config"
+    # Found without being imported: an engine that is forked from here must not have met the driver.
+    found = find_spec("verl")
+    assert found is not None and found.submodule_search_locations, "verl is not installed"
+    folder = Path(found.submodule_search_locations[0]) / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         config = hydra_compose(config_name="ppo_trainer", overrides=["actor_rollout_ref.rollout.name=vllm"])
     with open_dict(config):

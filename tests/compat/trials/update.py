@@ -134,9 +134,20 @@ class Bench:
                 micro = self._micro(part, length)
             if micro < 1:
                 raise ValueError(f"{name}={value}: no sequence of {length} tokens fits into it")
-            # Two micro-batches: only the second meets the gradients of the first.
-            found.append((part, micro * (2 if part.endswith("update") else 1), response, micro))
+            found.append((part, micro * self._passes_of(part, micro), response, micro))
         return found
+
+    def _passes_of(self, part: str, micro: int) -> int:
+        """Return how many micro-batches to run: two of an update, of which only the second meets gradients, if it has.
+
+        A micro-batch that is larger than half of a mini-batch has no second one.
+        """
+        if not part.endswith("update"):
+            return 1
+        config = self.trainer.config
+        settings = config.critic if part == "critic update" else config.actor_rollout_ref.actor
+        mini = int(settings.ppo_mini_batch_size) * int(config.actor_rollout_ref.rollout.n)
+        return 2 if 2 * micro <= mini else 1
 
     def _engine(self, who: str) -> Any:
         return self.trainer.critic.engine_config if who == "critic" else self.trainer.actor.actor.engine_config
