@@ -89,20 +89,16 @@ def joined(cell: Cell, here: Iterable[Observation], evidence: Evidence | None) -
     if evidence is None:
         return found
     lock = next((item.detail.get("lock") for item in found if item.question.tier is Tier.RESOLVE), None)
-    answered = {_slot(item) for item in found if item.outcome is not Outcome.UNTESTED}
-    known: dict[tuple[Tier, str], Observation] = {}
+    answered = {item.question.slot for item in found if item.outcome is not Outcome.UNTESTED}
+    known: dict[tuple[Tier, str, str], Observation] = {}
     for item in evidence.for_cell(cell.name):
-        slot = _slot(item)
+        slot = item.question.slot
         if slot not in answered and (slot not in known or _worth(item, lock) >= _worth(known[slot], lock)):
             known[slot] = item
-    tiers = {tier for (tier, _), item in known.items() if item.outcome is not Outcome.UNTESTED}
+    tiers = {tier for (tier, _, _), item in known.items() if item.outcome is not Outcome.UNTESTED}
     kept = [item for item in found if not _stands_back(item, known, tiers)]
     static = {item.question.tier for item in kept if not item.question.tier.is_deep}
     return kept + [item for item in known.values() if item.question.tier not in static]
-
-
-def _slot(item: Observation) -> tuple[Tier, str]:
-    return item.question.tier, item.question.probe
 
 
 def _worth(item: Observation, lock: object) -> tuple[bool, bool, float]:
@@ -110,8 +106,8 @@ def _worth(item: Observation, lock: object) -> tuple[bool, bool, float]:
     return item.outcome is not Outcome.UNTESTED, item.question.reads.get("lock") == lock, item.at.timestamp()
 
 
-def _stands_back(item: Observation, known: dict[tuple[Tier, str], Observation], tiers: set[Tier]) -> bool:
+def _stands_back(item: Observation, known: dict[tuple[Tier, str, str], Observation], tiers: set[Tier]) -> bool:
     """Return whether an observation from here says only that nothing was tried, where the evidence says something."""
     if item.outcome is not Outcome.UNTESTED or not item.question.tier.is_deep:
         return False
-    return _slot(item) in known or (item.question.probe == item.question.tier.value and item.question.tier in tiers)
+    return item.question.slot in known or (item.question.probe == item.question.tier.value and item.question.tier in tiers)

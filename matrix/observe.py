@@ -11,6 +11,8 @@ from datetime import datetime
 from matrix.tier import Outcome, Tier
 
 SCHEMA = 1
+MACHINE, THRESHOLD, TRIAL = "machine", "threshold/", "trial/"
+"""What the probes are called that measure and judge nothing; their names begin so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,16 @@ class Question:
         """Return the hex SHA-256 that names this question in the store."""
         body = {"cell": self.cell, "probe": self.probe, "tool": self.tool, "reads": dict(sorted(self.reads.items()))}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def slot(self) -> tuple[Tier, str, str]:
+        """Return what a later answer takes the place of: one probe has one, a machine one for each state of it."""
+        return self.tier, self.probe, self.reads.get("fingerprint", "") if self.probe == MACHINE else ""
+
+    @property
+    def measures(self) -> bool:
+        """Return whether it measures and judges nothing: a machine's fingerprint, a threshold of memory, its trials."""
+        return self.probe == MACHINE or self.probe.startswith((THRESHOLD, TRIAL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,8 @@ def tried(evidence: Iterable[Observation]) -> tuple[Tried, ...]:
     """Return what each tier said, shallow first, what was tried here before what others recorded."""
     found: dict[tuple[Tier, str], list[Observation]] = {}
     for item in evidence:
+        if item.question.measures:
+            continue
         found.setdefault((item.question.tier, item.shipped), []).append(item)
     resolved = [item for (tier, _), items in found.items() if tier is Tier.RESOLVE for item in items]
     lock = next((item.detail.get("lock") for item in resolved), None)

@@ -10,7 +10,7 @@ from datetime import datetime
 from matrix.cell import Axis, Cell
 from matrix.errors import NothingRanError
 from matrix.finding import Effect, Kind
-from matrix.observe import Observation
+from matrix.observe import TRIAL, Observation
 from matrix.tier import RANKS, Outcome, Status, Tier
 from matrix.tried import Tried, short, tried
 
@@ -131,11 +131,11 @@ def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
     found; `untested` where nothing did. A finding that is not certain never decides.
     """
     evidence = _latest(observations)
-    ran = [item for item in evidence if item.outcome is not Outcome.UNTESTED]
+    ran = [item for item in evidence if item.outcome is not Outcome.UNTESTED and not item.question.measures]
     if not ran:
         reasons = tuple(f"{item.question.tier}: {item.reason}" for item in evidence) or ("nothing was asked",)
         return Verdict(cell=cell, status=Status.UNTESTED, deepest=None, reasons=reasons, evidence=evidence)
-    weighed = [_weigh(item) for item in evidence]
+    weighed = [_weigh(item) for item in evidence if not item.question.measures]
     resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
     works = _worst(item.outcome for item in weighed if item.tier is not Tier.RESOLVE)
     here = [item.question.tier for item in ran if not item.shipped]
@@ -194,12 +194,15 @@ def deviation_words(cell: Cell) -> str:
 
 def _latest(observations: Iterable[Observation]) -> tuple[Observation, ...]:
     """Return the latest observation of each probe, shallow tiers first; of two at one time the one given later."""
-    latest: dict[tuple[Tier, str], Observation] = {}
+    latest: dict[tuple[Tier, str, str], Observation] = {}
     for item in observations:
-        slot = (item.question.tier, item.question.probe)
+        if item.question.probe.startswith(TRIAL):
+            # The threshold that they belong to has them all in its detail.
+            continue
+        slot = item.question.slot
         if slot not in latest or item.at >= latest[slot].at:
             latest[slot] = item
-    return tuple(latest[slot] for slot in sorted(latest, key=lambda slot: (slot[0].depth, slot[1])))
+    return tuple(latest[slot] for slot in sorted(latest, key=lambda slot: (slot[0].depth, *slot[1:])))
 
 
 def _rank(outcome: Outcome) -> int:

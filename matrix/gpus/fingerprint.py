@@ -18,8 +18,9 @@ from typing import Any
 
 from matrix.gpus.inventory import Inventory
 from matrix.gpus.nvml import GIB, MIB, Driver, NoDriverError
+from matrix.observe import MACHINE
 
-PROBE = "machine"
+PROBE = MACHINE
 """The probe under whose name the fingerprint of a visit is kept."""
 TOOL = "gpus 1"
 PROC, SYS = Path("/proc"), Path("/sys")
