@@ -199,7 +199,7 @@ def run(command: list[str], log: Path, env: dict[str, str], what: str, limit: fl
     with log.open("wb") as out:
         try:
             code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env,
-                                  timeout=limit, check=False).returncode  # noqa: S603  # fmt: skip
+                                  timeout=limit, check=False).returncode  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Stopped(f"{what}: {error}") from error
     if code != 0:
@@ -334,7 +334,7 @@ class Unpacking:
         # A package may carry files for another Python, which do not compile: that fails no cell.
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                           env=self.env, timeout=1800, check=False)  # noqa: S603  # fmt: skip
+                           env=self.env, timeout=1800, check=False)  # fmt: skip
 
     def final(self, folder: Path) -> Path:
         """Return where a folder below the working folder will be."""

@@ -231,17 +231,24 @@ def _plan(args: argparse.Namespace) -> Plan:
 def _standing(args: argparse.Namespace) -> Planned:
     """Return the environment of `--here` as a planned cell; raises UsageError, NothingRanError, ToolError."""
     from matrix.cell import parse_name
-    from matrix.provision import here
 
     if args.cells or args.cells_file:
         raise UsageError("--here is about one environment, so --cells and --cells-file do not go with it.")
-    found = here(Path(args.here) if args.here else None)
+    if args.python:
+        if args.here:
+            raise UsageError("--here and --python both name an interpreter.", then="Name it once.")
+        args.here, args.python = args.python, None
+    found = wiring.stand(args)
     if not found.cell:
         raise NothingRanError(
             f"{found.python} has none of the stack installed, so there is no cell to try.",
             then="Start it from the environment that you mean, or name its interpreter: --here PYTHON.",
         )
-    cell = replace(parse_name(found.cell), reason="The environment that one stands in.")
+    reason = "The environment that one stands in."
+    if found.left_out:
+        left_out = ", ".join(f"{name} {version}" for name, version in sorted(found.left_out.items()))
+        reason = f"{reason} It came in a bundle without {left_out}, which its lock holds."
+    cell = replace(parse_name(found.cell), reason=reason)
     return Planned(cell=cell, groups=("here",))
 
 
@@ -340,6 +347,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "update": update,
     "env": _lazy("environments"),
     "bundle": _lazy("bundle"),
+    "gpus": _lazy("gpus"),
     "failures": _lazy("failures"),
     "config": _lazy("config"),
     "data": _lazy("data"),

@@ -7,7 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from matrix.cli import bundle, diagnose
+from matrix.cli import bundle, diagnose, gpus
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction["Parser"]
@@ -31,7 +31,7 @@ SHOWN_CHARS = 300
 """So much of a complaint is shown: it repeats what was typed, however long that is."""
 COMMANDS = (
     "run", "check", "surface", "grid", "bisect", "update", "report",
-    "env", "bundle", "failures", "config", "data", "health", "memory", "thresholds", "doctor",
+    "env", "bundle", "gpus", "failures", "config", "data", "health", "memory", "thresholds", "doctor",
 )  # fmt: skip
 
 
@@ -70,6 +70,7 @@ def build_parser(version: str) -> Parser:
     _add_update(commands)
     _add_report(commands)
     bundle.add(functools.partial(_command, commands))
+    gpus.add(functools.partial(_command, commands))
     diagnose.add(functools.partial(_command, commands))
     return parser
 
@@ -140,12 +141,16 @@ def _probes(parser: Parser) -> None:
     group.add_argument("-k", "--probes", action="append", default=[], metavar="PATTERN", help=_PROBES)
     group.add_argument("--keep", action="store_true", help="keep the environments that are made")
     group.add_argument("--memory", type=_positive, metavar="GIB", help=_MEMORY)
-    parser.set_defaults(here=None)
+    parser.set_defaults(here=None, cell=None)
 
 
 _PROBES = "only probes whose id matches this glob or holds this text, or of this failure; may be repeated"
 _MEMORY = "end a probe that takes more than this (default: 16, or 80 %% of the memory there is)"
-_HERE = "try the environment of this interpreter (default: the one this runs in); nothing is resolved or installed"
+_HERE = (
+    "try the environment of this interpreter (default: that of --python PATH, else the one this runs in); "
+    "nothing is resolved or installed"
+)
+_HERE_CELL = "with --here: the cell that the environment is meant to be (default: named by what is installed)"
 
 
 def _evidence(parser: Parser) -> None:
@@ -171,6 +176,7 @@ def _add_run(commands: _Commands) -> None:
     _target(parser)
     _probes(parser)
     parser.add_argument("--here", nargs="?", const="", metavar="PYTHON", help=_HERE)
+    parser.add_argument("--cell", metavar="NAME", help=_HERE_CELL)
 
 
 _RUN = """ This is what `nox -s matrix` runs.

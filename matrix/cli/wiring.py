@@ -81,7 +81,8 @@ def tiers(args: argparse.Namespace) -> frozenset[Tier]:
     """
     here = getattr(args, "here", None) is not None
     if args.tiers is None:
-        static = {Tier.SURFACE} if here else STATIC
+        # What was made from a lock is that cell, whose surface is read where there is an index.
+        static = (set() if _made_here(args) else {Tier.SURFACE}) if here else STATIC
         return frozenset({*static, Tier.IMPORT, Tier.BEHAVE, *([Tier.GPU] if gpus().gpus else [])})
     found = set()
     can = BUILT if hasattr(args, "probes") else tuple(sorted(STATIC, key=lambda tier: tier.depth))
@@ -98,6 +99,20 @@ def tiers(args: argparse.Namespace) -> frozenset[Tier]:
     if here:
         return frozenset(found - {Tier.RESOLVE})
     return frozenset(found | {Tier.RESOLVE} if any(tier.is_deep for tier in found) else found)
+
+
+def _made_here(args: argparse.Namespace) -> bool:
+    """Return whether the environment of `--here` was made by this tool, on its shelf or out of a bundle."""
+    from matrix.provision.standing import manifest_of
+
+    return bool(args.here) and manifest_of(Path(args.here)) is not None
+
+
+def stand(args: argparse.Namespace) -> Environment:
+    """Return the environment of `--here`, under the name of `--cell` where that is given."""
+    from matrix.provision import here
+
+    return here(Path(args.here) if args.here else None, args.cell or "")
 
 
 def deep(args: argparse.Namespace, planned: Sequence[Planned], wanted: frozenset[Tier]) -> frozenset[str]:
@@ -187,7 +202,7 @@ def open_visitor(args: argparse.Namespace, home: Home, store: Store, resolver: R
     from matrix.probing.cellfile import by_id
     from matrix.probing.prober import Prober
     from matrix.probing.session import GIB, Limits
-    from matrix.provision import Provisioner, add_probe_needs, here
+    from matrix.provision import Provisioner, add_probe_needs
     from matrix.provision.inventory import take_inventory
     from matrix.records import load_failures
     from matrix.resolve.process import surroundings
@@ -206,7 +221,7 @@ def open_visitor(args: argparse.Namespace, home: Home, store: Store, resolver: R
     if args.here is not None:
         where = surroundings()
         prober = make(equip=_has_pytest, frozen=lambda python: take_inventory(python, where).packages)
-        return visit.Stay(prober=prober, environment=here(Path(args.here) if args.here else None))
+        return visit.Stay(prober=prober, environment=stand(args))
     provisioner = Provisioner(
         home=home, index_url=args.index_url, offline=args.offline, keep=args.keep, say=progress.note
     )

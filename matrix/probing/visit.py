@@ -100,19 +100,7 @@ class Visitor:
         detail: Mapping[str, object] | None = None,
         seconds: float = 0.0,
     ) -> Observation:
-        reads = {"lock": subject.lock, "machine": self.prober.machine.kind}
-        question = Question(cell=subject.cell.name, probe=INSTALL, tier=Tier.IMPORT, tool=TOOL, reads=reads)
-        observation = Observation(
-            question=question,
-            outcome=outcome,
-            reason=reason,
-            detail=detail or {},
-            machine=self.prober.machine.words,
-            at=self.prober.clock(),
-            seconds=seconds,
-        )
-        self.prober.store.add(observation)
-        return observation
+        return keep(self.prober, subject, outcome, reason, detail, seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +117,51 @@ class Stay:
 
     def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
         """Return what the probes say of the environment; raises MatrixError where they cannot be run there."""
-        subject = self.prober.subject(cell, "", self.environment.installed)
-        return self.prober.recall(subject) or self.prober.run(subject, self.environment, tell)
+        environment = self.environment
+        subject = self.prober.subject(cell, environment.lock, environment.installed)
+        found = () if not environment.lock else (self._standing(subject, tell),)
+        probed = self.prober.recall(subject) or self.prober.run(subject, environment, tell)
+        return replace(probed, observations=(*found, *probed.observations))
+
+    def _standing(self, subject: Subject, tell: Tell) -> Observation:
+        """Return what is kept of an environment that was made from a lock: whether it is what that says."""
+        environment = self.environment
+        told = f"{len(environment.installed)} packages"
+        if environment.left_out:
+            told += f"; not carried, a deviation: {', '.join(_spelled(environment.left_out))}"
+        tell(told)
+        outcome, reason = Outcome.OK, told
+        if environment.differing:
+            outcome, reason = Outcome.BROKEN, f"it is not what its lock says: {'; '.join(environment.differing)}"
+        detail = {**_cost(environment), "left_out": dict(environment.left_out), "differing": [*environment.differing]}
+        return keep(self.prober, subject, outcome, reason, detail)
+
+
+def keep(
+    prober: Prober,
+    subject: Subject,
+    outcome: Outcome,
+    reason: str,
+    detail: Mapping[str, object] | None = None,
+    seconds: float = 0.0,
+) -> Observation:
+    """Return the observation that a cell is installed, or why it cannot be, once it is stored."""
+    reads = {"lock": subject.lock, "machine": prober.machine.kind}
+    observation = Observation(
+        question=Question(cell=subject.cell.name, probe=INSTALL, tier=Tier.IMPORT, tool=TOOL, reads=reads),
+        outcome=outcome,
+        reason=reason,
+        detail=detail or {},
+        machine=prober.machine.words,
+        at=prober.clock(),
+        seconds=seconds,
+    )
+    prober.store.add(observation)
+    return observation
+
+
+def _spelled(versions: Mapping[str, str]) -> list[str]:
+    return [f"{name} {version}" for name, version in sorted(versions.items())]
 
 
 def _versions(resolved: Observation) -> dict[str, str]:

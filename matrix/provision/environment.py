@@ -29,6 +29,8 @@ class Environment:
         built: `name==version` of what was built from an sdist.
         reused: whether it was there already.
         notes: lines for people.
+        left_out: packages of the lock that a bundle did not carry, with their version: a deviation of the environment.
+        differing: in which packages it is not what its lock says, beyond that, a line each.
     """
 
     cell: str
@@ -41,6 +43,18 @@ class Environment:
     built: tuple[str, ...] = ()
     reused: bool = False
     notes: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    differing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundled:
+    """What an environment out of a bundle owes to it: the lock's digest, and which packages came how, or did not."""
+
+    lock: str
+    host: Mapping[str, str]
+    left_out: Mapping[str, str]
+    needs: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +62,7 @@ class Manifest:
     """What is known of a complete environment in `home.cache / "environments"`.
 
     `kept` says that somebody wants it to outlive the run that made it; `added_bytes` and `seconds` are what making it
-    cost; `made` is when it was complete (UTC).
+    cost; `made` is when it was complete (UTC). `bundled` is there for one that came in a bundle (docs/bundle.md).
     """
 
     cell: str
@@ -62,6 +76,7 @@ class Manifest:
     built: tuple[str, ...] = ()
     kept: bool = False
     notes: tuple[str, ...] = field(default=())
+    bundled: Bundled | None = None
 
     def environment(self, folder: Path, *, reused: bool) -> Environment:
         """Return the environment in `folder`; one that is reused cost nothing this time."""
@@ -94,6 +109,9 @@ class Manifest:
             "kept": self.kept,
             "notes": list(self.notes),
         }
+        if (came := self.bundled) is not None:
+            own = {"host": dict(came.host), "left_out": dict(came.left_out), "needs": dict(came.needs)}
+            data["bundle"] = {"lock": came.lock, **own}
         replace_file(folder / MANIFEST, json.dumps(data, indent=1).encode() + b"\n", last=True)
 
     def keep(self, folder: Path) -> Manifest:
@@ -123,6 +141,7 @@ def read_manifest(folder: Path) -> Manifest | None:
             built=tuple(data["built"]),
             kept=bool(data["kept"]),
             notes=tuple(data["notes"]),
+            bundled=Bundled(**data["bundle"]) if "bundle" in data else None,
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
