@@ -39,8 +39,12 @@ class Grant:
 
     @property
     def visible(self) -> str:
-        """Return the value of CUDA_VISIBLE_DEVICES that shows exactly these."""
-        return ",".join(gpu.uuid for gpu in self.gpus)
+        """Return the value of CUDA_VISIBLE_DEVICES that shows exactly these, with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+
+        Indices: vLLM before 0.24 makes a number of each word (`int()` in vllm/platforms/interface.py) and dies of a
+        UUID.
+        """
+        return ",".join(str(gpu.index) for gpu in self.gpus)
 
 
 @dataclass(slots=True, kw_only=True)

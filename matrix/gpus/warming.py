@@ -33,7 +33,7 @@ def warm(visible: str) -> None:
     """
     # Where the driver's library lies elsewhere (containers on some clouds), only this variable leads to it.
     found = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-    env = {**found, VISIBLE: visible, "PATH": "/usr/bin:/bin"}
+    env = {**found, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", VISIBLE: visible, "PATH": "/usr/bin:/bin"}
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
             [sys.executable, "-I", "-c", _CODE],

@@ -14,12 +14,13 @@ from matrix.errors import NoSpaceError
 
 _PASSED_ON = (
     "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES", "NVSHMEM_DISABLE_NVLS",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST", "TZ", "VERL_MATRIX_MODEL",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST", "TZ", "VERL_MATRIX_DATA", "VERL_MATRIX_MODEL", "VERL_MATRIX_TOKENIZER",
 )  # fmt: skip
 _PASSED_ON_BY = ("NCCL_",)
 """Beginnings of names: how NCCL finds its way (sockets, interfaces, NVLink multicast) is the machine's affair."""
 _SET = {
     "LANG": "C.UTF-8",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # an index then means the same GPU to CUDA as to the driver
     "PYTHONNOUSERSITE": "1",
     "PYTHONFAULTHANDLER": "1",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # hydra brings a plug-in: with a wrong antlr4 runtime pytest would not start
