@@ -139,6 +139,11 @@ def test_what_was_written_is_asked_of_files_only(tmp_path: Path) -> None:
         file.write(b"before and after")
         file.flush()
         assert sections._since(file.fileno(), 7) == "and after"
+        file.write(b"a" * 1_000_000 + b"\nthe end")
+        file.flush()
+        cut = sections._since(file.fileno(), 16)
+        assert len(cut) < 3000
+        assert cut.endswith("a [cut]\nthe end")
     assert sections._size(writing) == -1
     assert sections._since(writing, -1) == ""
     os.close(reading)

@@ -20,6 +20,7 @@ from typing import Any
 VARIABLE = "VERL_MATRIX_SECTIONS"
 KEPT = 30_000
 """So many characters of what was written to standard error and output while a section ran are kept where it fails."""
+_READ, _LINE = 4_000_000, 2_000
 
 
 @contextlib.contextmanager
@@ -66,12 +67,18 @@ def _size(number: int) -> int:
     return -1
 
 
+def shortened(text: str) -> str:
+    """Return the end of a text whose longest lines are cut: some libraries print a whole vocabulary in one."""
+    lines = (line if len(line) <= _LINE else f"{line[:_LINE]} [cut]" for line in text.split("\n"))
+    return "\n".join(lines)[-KEPT:]
+
+
 def _since(number: int, size: int) -> str:
     """Return the end of what was written to a descriptor after it had `size` bytes."""
     now = _size(number)
     if size < 0 or now <= size:
         return ""
     with contextlib.suppress(OSError), Path(f"/proc/self/fd/{number}").open("rb") as file:
-        file.seek(max(size, now - KEPT))
-        return file.read().decode("utf-8", "replace")
+        file.seek(max(size, now - _READ))
+        return shortened(file.read().decode("utf-8", "replace"))
     return ""

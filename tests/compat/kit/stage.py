@@ -22,8 +22,6 @@ from kit.cell import Cell
 from kit.child import run_python
 
 COMPAT = Path(__file__).resolve().parent.parent
-KEPT = 30_000
-"""So many characters of what a stage wrote are kept with its end."""
 _ran: dict[str, Stage] = {}
 
 
@@ -122,7 +120,7 @@ def _run(path: Path, script: str, argv: tuple[str, ...], limit: float, env: Mapp
         timeout=limit,
         env={**env, "PYTHONPATH": str(COMPAT), sections.VARIABLE: str(begun)},
     )
-    text = f"{ended.stdout[-KEPT:]}\n{ended.stderr[-KEPT:]}"
+    text = f"{sections.shortened(ended.stdout)}\n{sections.shortened(ended.stderr)}"
     seconds = round(time.monotonic() - start, 3)
     written = path.with_suffix(".writing")
     written.write_text(json.dumps({"code": ended.code, "text": text, "seconds": seconds}), encoding="utf-8")
