@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kit import Ended, Trial, run_python
+from kit import Cell, Trial
 from kit.blame import judge_own
-
-SUBJECTS = Path(__file__).with_name("subjects")
-
-
-def _subject(name: str, *argv: str) -> Ended:
-    """Return how a subject ended; a release that has nothing to try is a skip."""
-    ended = run_python(str(SUBJECTS / name), *argv, timeout=250)
-    if ended.last_line.startswith("UNTESTED "):
-        pytest.skip(ended.last_line.removeprefix("UNTESTED "))
-    return ended
+from kit.measure import data, engine, raw_gpu, reached, started
 
 
 def _without(trial: Trial, distribution: str) -> None:
@@ -33,7 +25,7 @@ def _without(trial: Trial, distribution: str) -> None:
 @pytest.mark.limit(300)
 def test_attention_sinks(trial: Trial) -> None:
     """The flash-attention path of transformers takes a model without attention sinks."""
-    trial.judge(_subject("attention_paths.py", "sinks"))
+    trial.judge(started("attention_paths", "sinks"))
 
 
 @pytest.mark.failure("tf540-missing-flash-210-helper")
@@ -42,7 +34,7 @@ def test_attention_sinks(trial: Trial) -> None:
 def test_flash_helper(trial: Trial) -> None:
     """Verl's import of the helper that says which flash-attn there is."""
     name = "is_flash_attn_greater_or_equal_2_10"
-    trial.judge(_subject("transformers_statement.py", "verl/models/transformers/qwen2_vl.py", name))
+    trial.judge(started("transformers_statement", "verl/models/transformers/qwen2_vl.py", name))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +47,7 @@ def test_flash_helper(trial: Trial) -> None:
 @pytest.mark.needs("flash-attn", "torch")
 def test_flash_attn_symbols(trial: Trial, record: str) -> None:
     """What flash-attn's extension wants of torch is defined there; of two failures the one that shows is judged."""
-    ended = _subject("attention_symbols.py", "flash_attn", "flash_attn_2_cuda*.so")
+    ended = started("attention_symbols", "flash_attn", "flash_attn_2_cuda*.so")
     if ended.code == 0 and trial.record.applies == "yes":
         pytest.skip("this flash-attn was built for this torch; the failure is about one built for another")
     if ended.code != 0 and not trial.record.matches(ended.text):
@@ -76,7 +68,7 @@ VLLM_EXTENSIONS = (
 @pytest.mark.needs("vllm>=0.7.0,<0.11.1", "torch")
 def test_vllm_extension(trial: Trial, record: str, extension: str) -> None:
     """What vLLM's own extensions want of torch is defined there."""
-    ended = _subject("attention_symbols.py", "vllm", extension)
+    ended = started("attention_symbols", "vllm", extension)
     others = [name for name in VLLM_EXTENSIONS if trial.cell.records[name].applies == "yes"]
     if ended.code != 0 and trial.record.applies == "no" and others:
         pytest.skip(f"{', '.join(others)} is met here: {ended.last_line[:200]}")
@@ -92,7 +84,7 @@ def test_flash_attn_undeclared(trial: Trial) -> None:
     _without(trial, "flash-attn")
     asked = [line for line in importlib.metadata.requires("verl") or [] if line.startswith("flash-attn")]
     assert all("extra ==" in line for line in asked), asked
-    trial.judge(_subject("attention_paths.py", "padding"))
+    trial.judge(started("attention_paths", "padding"))
 
 
 @pytest.mark.failure("flash-attention-2-not-installed")
@@ -102,7 +94,7 @@ def test_flash_attn_undeclared(trial: Trial) -> None:
 def test_flash_asked(trial: Trial) -> None:
     """A model is made with the attention that verl asks for by default."""
     _without(trial, "flash-attn")
-    judge_own(trial, _subject("attention_paths.py", "flash-asked"))
+    judge_own(trial, started("attention_paths", "flash-asked"))
 
 
 @pytest.mark.failure("verl-critic-flash-attention-hidden")
@@ -112,7 +104,7 @@ def test_flash_asked(trial: Trial) -> None:
 def test_critic(trial: Trial, tmp_path: Path) -> None:
     """Verl loads a critic whose configuration asks for eager attention."""
     _without(trial, "flash-attn")
-    ended = _subject("attention_paths.py", "critic", str(tmp_path))
+    ended = started("attention_paths", "critic", str(tmp_path))
     other = trial.cell.records["tf5-automodelforvision2seq-removed"]
     if other.applies == "yes" and ended.code != 0 and other.matches(ended.text):
         pytest.skip(f"verl does not import here: {other.id}")
@@ -137,7 +129,7 @@ def test_shared_files(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_unpad_values(trial: Trial) -> None:
     """Verl has a name for each value that flash-attn's `unpad_input` returns."""
-    trial.judge(_subject("attention_paths.py", "unpad"))
+    trial.judge(started("attention_paths", "unpad"))
 
 
 @pytest.mark.failure("tf453-is-causal-qwen25vl")
@@ -148,7 +140,7 @@ def test_vision_causal(trial: Trial) -> None:
     """The vision tower of Qwen2.5-VL has what the flash-attention path reads off it."""
     if trial.cell.version("transformers") == "5.6.0":
         pytest.skip("transformers 5.6.0 fails before that: tf560-s-aux-none")
-    judge_own(trial, _subject("attention_paths.py", "vision-causal"))
+    judge_own(trial, started("attention_paths", "vision-causal"))
 
 
 @pytest.mark.failure("tf453-top-left-mask-attr")
@@ -157,4 +149,55 @@ def test_vision_causal(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_top_left_mask(trial: Trial) -> None:
     """What verl's forward function for Qwen2.5-VL reads off the layer is there."""
-    trial.judge(_subject("attention_paths.py", "top-left"))
+    trial.judge(started("attention_paths", "top-left"))
+
+
+@pytest.mark.failure("verl-critic-flash-attention-hidden")
+@pytest.mark.gpus(1)
+@pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
+@pytest.mark.limit(450)
+def test_critic_on_a_gpu(trial: Trial) -> None:
+    """Verl loads a critic that is to use sdpa, beside a GPU, in a process that cannot import flash-attn."""
+    trial.judge(reached(engine(trial.cell, "cuda"), "critic-without-flash").fault)
+
+
+@pytest.mark.gpus(1)
+@pytest.mark.needs("verl>=0.7.0", "flash-attn", "transformers>=4.48")
+@pytest.mark.limit(450)
+@pytest.mark.hurts("critics", default_path=True)
+def test_critic_with_flash_attn(cell: Cell) -> None:
+    """With flash-attn the critic gives every token a finite value, and is on flash attention though sdpa was asked."""
+    found = data(engine(cell, "cuda"), "critic")
+    assert found["finite"], found
+    assert found["attention"] == "flash_attention_2", found
+
+
+@pytest.mark.parametrize("kernel", ["flash", "sdpa"])
+@pytest.mark.gpus(1, capability="8.0")
+@pytest.mark.needs("torch>=2.6", "transformers>=4.48")
+@pytest.mark.limit(330)
+@pytest.mark.hurts("attention in the trainer", default_path=True)
+def test_kernel_against_fp32(cell: Cell, kernel: str, record_property: Callable[[str, object], None]) -> None:
+    """A causal bf16 kernel, forward and backward, is as near to plain products in fp32 as bf16 allows."""
+    if kernel == "flash" and cell.version("flash-attn") is None:
+        pytest.skip("flash-attn is not installed in this cell")
+    found = data(raw_gpu(cell), f"{kernel}-kernel")
+    for head in ("64", "128"):
+        record_property(f"head_{head}", found[head])
+        assert found[head]["forward"] < 5e-3, found
+        assert found[head]["backward"] < 2e-2, found
+
+
+@pytest.mark.gpus(1, capability="8.0")
+@pytest.mark.needs("torch>=2.6", "flash-attn", "transformers>=4.48")
+@pytest.mark.limit(330)
+@pytest.mark.hurts("packed sequences under flash attention", default_path=True)
+def test_packed_under_flash_attn(cell: Cell, record_property: Callable[[str, object], None]) -> None:
+    """Neither the kernel nor a model on it lets the second of two packed sequences read the first."""
+    kernel = data(raw_gpu(cell), "flash-varlen")
+    model = data(raw_gpu(cell), "packed-flash_attention_2")
+    record_property("kernel", kernel)
+    record_property("model", model)
+    assert kernel["crossing"] > 0.1, f"a crossing would not be seen: {kernel}"
+    assert kernel["error"] < 5e-3, kernel
+    assert model["none"] < 0.05, model

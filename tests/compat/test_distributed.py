@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kit import Trial
+from kit import Cell, Trial
 from kit.blame import judge_own
-from kit.measure import measure, run_subject
+from kit.measure import ON_BOTH, data, engine, measure, raw_gpu, reached, run_subject
+from kit.stage import Stage, stage
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
 
@@ -123,3 +124,78 @@ def test_micro_batches_of_two_ranks(trial: Trial) -> None:
     """Two ranks with long and short rows cut their batches into different numbers of micro-batches."""
     counts = measure("distributed_torch", "micro_batches", env=NO_GPU, timeout=250)["ranks"]
     trial.observed(counts[0] != counts[1], f"the two ranks run {counts} micro-batches", counts=counts)
+
+
+@pytest.mark.failure("fsdp2-forward-prefetch-dropped")
+@pytest.mark.parametrize("device", ON_BOTH)
+@pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
+@pytest.mark.limit(450)
+def test_forward_prefetch(trial: Trial, device: str) -> None:
+    """With forward_prefetch=True FSDP2's layers know which one to gather next."""
+    found = data(engine(trial.cell, device), "forward-prefetch")
+    assert found["sharded"] > 1, found
+    what = f"{found['prefetching']} of {found['sharded']} sharded modules prefetch"
+    trial.observed(found["prefetching"] == 0, what, **found)
+
+
+@pytest.mark.gpus(1)
+@pytest.mark.needs("torch>=2.6", "transformers>=4.48")
+@pytest.mark.limit(330)
+@pytest.mark.hurts("NCCL", default_path=True)
+def test_nccl_alone(cell: Cell) -> None:
+    """NCCL starts for one rank, reduces its tensor, and the stage comes to its end."""
+    found = data(raw_gpu(cell), "world")
+    assert found["sum"] == [1.0] * 4
+    assert found["nccl"]
+    data(raw_gpu(cell), "end")
+
+
+def ranks(cell: Cell, *sections: str) -> Stage:
+    """Return the stage of ranks that are processes of their own."""
+    return stage(cell, "distributed_nccl_gpu.py", *sections, limit=150.0 * len(sections))
+
+
+@pytest.mark.failure("nccl-two-ranks-one-gpu")
+@pytest.mark.gpus(1)
+@pytest.mark.needs("torch>=2.6")
+@pytest.mark.limit(330)
+def test_two_ranks_on_one_gpu(trial: Trial) -> None:
+    """Two ranks of one NCCL world share a GPU; none of them hangs."""
+    part = reached(ranks(trial.cell, "nobody", "shared"), "shared")
+    assert not part.found.get("hung"), part.found
+    trial.judge(part.fault)
+
+
+@pytest.mark.gpus(1)
+@pytest.mark.needs("torch>=2.6")
+@pytest.mark.limit(330)
+@pytest.mark.hurts("an end to the wait for the first rank")
+def test_nobody_at_the_meeting_place(cell: Cell) -> None:
+    """A rank of NCCL that looks for a first one where nobody listens gives up about when it was told to."""
+    part = reached(ranks(cell, "nobody", "shared"), "nobody")
+    assert part.fault is not None
+    assert "timed out" in part.fault, part.last_line
+    assert part.found["seconds"] < 40, part.found
+
+
+@pytest.mark.gpus(2)
+@pytest.mark.needs("torch>=2.6")
+@pytest.mark.limit(500)
+@pytest.mark.hurts("NCCL between GPUs", default_path=True)
+def test_sum_over_two_gpus(cell: Cell) -> None:
+    """Two ranks on two GPUs reduce a tensor to its sum, every element of it."""
+    found = data(ranks(cell, "sum", "dies", "late"), "sum")
+    assert found["said"] == [{"sum": 3.0, "even": True}] * 2, found
+
+
+@pytest.mark.parametrize("name", ["dies", "late"])
+@pytest.mark.gpus(2)
+@pytest.mark.needs("torch>=2.6")
+@pytest.mark.limit(500)
+@pytest.mark.hurts("an end to collectives that cannot be met")
+def test_collective_without_the_other_rank(cell: Cell, name: str) -> None:
+    """A rank whose partner was killed, or does not come, leaves the collective by itself, and not with success."""
+    part = reached(ranks(cell, "sum", "dies", "late"), name)
+    assert part.fault is not None, part.data
+    assert not part.found.get("hung"), part.found
+    assert part.found["codes"][0] not in (0, None), part.found

@@ -9,17 +9,8 @@ from typing import Any
 import pytest
 from kit import Ended, Trial, run_python
 from kit.blame import judge_own, skip_hidden
+from kit.measure import started
 from packaging.version import Version
-
-SUBJECTS = Path(__file__).with_name("subjects")
-
-
-def _subject(name: str, *argv: str, timeout: float = 250.0) -> Ended:
-    """Return how a subject ended; a release that has nothing to try is a skip."""
-    ended = run_python(str(SUBJECTS / name), *argv, timeout=timeout)
-    if ended.last_line.startswith("UNTESTED "):
-        pytest.skip(ended.last_line.removeprefix("UNTESTED "))
-    return ended
 
 
 def _measured(ended: Ended) -> dict[str, Any]:
@@ -37,7 +28,7 @@ def test_vision_auto_class(trial: Trial) -> None:
     """Verl's own import of the vision auto class: the worker makes it up to 0.5, its model module from 0.6 on."""
     old = Version(str(trial.cell.version("verl"))) < Version("0.6")
     file = "verl/workers/fsdp_workers.py" if old else "verl/utils/model.py"
-    trial.judge(_subject("transformers_statement.py", file, "AutoModelForVision2Seq"))
+    trial.judge(started("transformers_statement", file, "AutoModelForVision2Seq"))
 
 
 @pytest.mark.failure("tf5-chat-template-returns-dict")
@@ -46,7 +37,7 @@ def test_vision_auto_class(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_prompt_filter(trial: Trial, tmp_path: Path) -> None:
     """A prompt of 41 tokens must not pass a filter of 10."""
-    found = _measured(skip_hidden(trial, _subject("transformers_prompts.py", str(tmp_path))))
+    found = _measured(skip_hidden(trial, started("transformers_prompts", str(tmp_path))))
     trial.observed(found["rows"] != 1, f"{found['rows']} of 2 prompts pass; one is too long", **found)
 
 
@@ -56,7 +47,7 @@ def test_prompt_filter(trial: Trial, tmp_path: Path) -> None:
 def test_vision_output_classes(trial: Trial) -> None:
     """Verl's import of the output class of Qwen2-VL, which `multiturn_sft_dataset` needs from 0.7 on."""
     name = "Qwen2VLCausalLMOutputWithPast"
-    trial.judge(_subject("transformers_statement.py", "verl/models/transformers/qwen2_vl.py", name))
+    trial.judge(started("transformers_statement", "verl/models/transformers/qwen2_vl.py", name))
 
 
 @pytest.mark.failure("tf5-packed-moe-experts")
@@ -65,7 +56,7 @@ def test_vision_output_classes(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_packed_experts(trial: Trial) -> None:
     """The names of a Qwen3-MoE's experts after verl's conversion, which the rollout engine is given."""
-    found = _measured(skip_hidden(trial, _subject("transformers_experts.py")))
+    found = _measured(skip_hidden(trial, started("transformers_experts")))
     trial.observed(bool(found["packed"]), f"{found['experts']} tensors for 4 experts, first {found['first']}", **found)
 
 
@@ -75,7 +66,7 @@ def test_packed_experts(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_tied_weights(trial: Trial, tmp_path: Path) -> None:
     """A tied model that verl's merger saved is still tied when it is loaded again."""
-    ended = skip_hidden(trial, _subject("transformers_tied.py", str(tmp_path)))
+    ended = skip_hidden(trial, started("transformers_tied", str(tmp_path)))
     found = _measured(ended)
     trial.observed(not found["tied"], f"both keys stored: {found['both_stored']}, tied again: {found['tied']}", **found)
 
@@ -86,7 +77,7 @@ def test_tied_weights(trial: Trial, tmp_path: Path) -> None:
 @pytest.mark.limit(300)
 def test_wrap_policy(trial: Trial) -> None:
     """Verl's FSDP wrap policy for a tiny text-only Qwen3.5."""
-    trial.judge(skip_hidden(trial, _subject("transformers_wrap.py", "policy")))
+    trial.judge(skip_hidden(trial, started("transformers_wrap", "policy")))
 
 
 @pytest.mark.failure("tf-lazyautomapping-get-default")
@@ -94,7 +85,7 @@ def test_wrap_policy(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_auto_mapping(trial: Trial) -> None:
     """The mapping of an auto class, asked as a dict is."""
-    trial.judge(_subject("transformers_models.py", "mapping"))
+    trial.judge(started("transformers_models", "mapping"))
 
 
 @pytest.mark.failure("tf454-fsdp2-abc-layout")
@@ -103,7 +94,7 @@ def test_auto_mapping(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_fully_shard_critic(trial: Trial) -> None:
     """FSDP2 over one gloo process takes a token-classification critic."""
-    judge_own(trial, _subject("transformers_wrap.py", "fully-shard"))
+    judge_own(trial, started("transformers_wrap", "fully-shard"))
 
 
 @pytest.mark.failure("tf452-qwen2vl-key-rename")
@@ -112,7 +103,7 @@ def test_fully_shard_critic(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_vision_weight_names(trial: Trial) -> None:
     """The names under which verl hands a Qwen2.5-VL's weights to vLLM are those of its checkpoint."""
-    found = _measured(_subject("transformers_models.py", "vision-names"))
+    found = _measured(started("transformers_models", "vision-names"))
     trial.observed(bool(found["strange"]), f"names that no checkpoint has: {found['strange']}", **found)
 
 
@@ -122,7 +113,7 @@ def test_vision_weight_names(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_router_scatter(trial: Trial) -> None:
     """The router of a Qwen3-VL-MoE takes its weights in bf16 with logits in fp32."""
-    trial.judge(_subject("transformers_models.py", "scatter"))
+    trial.judge(started("transformers_models", "scatter"))
 
 
 @pytest.mark.failure("verl-ulysses-transformers-assert")
@@ -130,7 +121,7 @@ def test_router_scatter(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_ulysses_versions(trial: Trial) -> None:
     """Verl 0.2's patch for Ulysses takes the installed transformers."""
-    ended = _subject("transformers_models.py", "ulysses")
+    ended = started("transformers_models", "ulysses")
     other = trial.cell.records["tensordict-lt-062-forkingpickler"]
     if other.applies == "yes" and ended.code != 0 and other.matches(ended.text):
         pytest.skip(f"verl does not import here: {other.id}")
@@ -143,7 +134,7 @@ def test_ulysses_versions(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_processor_template(trial: Trial, tmp_path: Path) -> None:
     """A processor without a chat template, whose tokenizer has one, still writes a prompt."""
-    trial.judge(skip_hidden(trial, _subject("transformers_models.py", "processor-template", str(tmp_path))))
+    trial.judge(skip_hidden(trial, started("transformers_models", "processor-template", str(tmp_path))))
 
 
 @pytest.mark.failure("tf-hub-kernels-015-revision")
@@ -196,7 +187,7 @@ def test_huggingface_cli(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_rope_theta(trial: Trial) -> None:
     """The expression by which verl's Megatron converter reads the rotary base, on a Qwen2 of this transformers."""
-    trial.judge(_subject("transformers_models.py", "rope-theta"))
+    trial.judge(started("transformers_models", "rope-theta"))
 
 
 @pytest.mark.failure("tf-default-attention-eager")
@@ -205,7 +196,7 @@ def test_rope_theta(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_default_attention(trial: Trial) -> None:
     """A model without sdpa gets eager attention where no implementation is asked for, and nobody is told."""
-    found = _measured(skip_hidden(trial, _subject("transformers_models.py", "default-attention")))
+    found = _measured(skip_hidden(trial, started("transformers_models", "default-attention")))
     silent = found["got"] == "eager" and found["usual"] != "eager" and not found["told"]
     trial.observed(silent, f"gpt-oss gets {found['got']}, Qwen2 {found['usual']}; said: {found['told']}", **found)
 
@@ -216,7 +207,7 @@ def test_default_attention(trial: Trial) -> None:
 @pytest.mark.limit(300)
 def test_attention_as_attribute(trial: Trial, tmp_path: Path) -> None:
     """`attn_implementation` put into a loaded configuration, as verl's override_config does it, is obeyed."""
-    found = _measured(skip_hidden(trial, _subject("transformers_models.py", "asked-attention", str(tmp_path))))
+    found = _measured(skip_hidden(trial, started("transformers_models", "asked-attention", str(tmp_path))))
     assert found["got"] == "eager", found
     trial.observed(found["after_update"] != "eager", f"asked for eager, got {found['after_update']}", **found)
 

@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
+from kit.cell import Cell
 from kit.child import Ended, run_python
+from kit.stage import Part, Stage, stage
 
+ON_BOTH = [
+    pytest.param("cpu", marks=pytest.mark.tier("behave")),
+    pytest.param("cuda", marks=[pytest.mark.tier("gpu"), pytest.mark.gpus(1)]),
+]
+"""A probe that means the same over gloo on a CPU and on a GPU."""
 READY = "READY"
 SUBJECTS = Path(__file__).resolve().parent.parent / "subjects"
 
@@ -33,3 +40,42 @@ def measure(name: str, *argv: str, timeout: float = 150.0, env: Mapping[str, str
     assert ended.fault is None, ended.last_line or ended.fault
     found: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
     return found
+
+
+def started(name: str, *argv: str, timeout: float = 250.0, env: Mapping[str, str] | None = None) -> Ended:
+    """Return how `subjects/<name>.py *argv` ended; a release that has nothing to try (`UNTESTED why`) is a skip."""
+    ended = run_python(str(SUBJECTS / f"{name}.py"), *argv, timeout=timeout, env=env)
+    if ended.last_line.startswith("UNTESTED "):
+        pytest.skip(ended.last_line.removeprefix("UNTESTED "))
+    return ended
+
+
+def reached(found: Stage, name: str) -> Part:
+    """Return the section of a stage; a skip where the stage died before it, which is the matter of another probe."""
+    part = found.part(name)
+    if not part.reached:
+        pytest.skip(f"{found.script} ended before {name}: {part.last_line}")
+    return part
+
+
+def data(found: Stage, name: str) -> dict[str, Any]:
+    """Return what the section measured; raises AssertionError where it failed."""
+    part = reached(found, name)
+    assert part.fault is None, part.last_line
+    return part.data
+
+
+def raw_gpu(cell: Cell) -> Stage:
+    """Return the stage of torch and transformers alone, on the GPU."""
+    return stage(cell, "trainer_raw_gpu.py", "cuda", limit=300)
+
+
+def engine(cell: Cell, device: str) -> Stage:
+    """Return the stage of verl's training engine on `cuda`, or over gloo on `cpu`.
+
+    verl 0.9 has to be told that a CPU is a platform.
+    """
+    env = {} if device == "cuda" else {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
+    if device == "cpu" and tuple(map(int, str(cell.version("verl")).split(".")[:2])) >= (0, 9):
+        env |= {"VERL_USE_EXTERNAL_MODULES": "ppo.cpu_platform", "VERL_PLATFORM": "cpu"}
+    return stage(cell, "trainer_engine_gpu.py", device, limit=400, env=env)
