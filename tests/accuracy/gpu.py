@@ -1,0 +1,152 @@
+"""Prints the figures of the tier gpu from evidence: ``python tests/accuracy/gpu.py [--store DIR]... [--json]``.
+
+GPU probes run, known failures reproduced as predicted, surprises; thresholds foretold and measured; seconds of GPU time
+per verdict; the start-up of a PPO launch; memory left after every probe and over the forced failures. A store is the
+evidence that is shipped (reports/evidence/gpu), or that of a home (HOME/store). Exits with 1 where a surprise or a MiB
+is left, 10 where no GPU probe ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from matrix.figures import (  # noqa: E402  # noqa: E402
+    by_cell,
+    forced,
+    gpu_probes,
+    held_seconds,
+    left_mib,
+    limits,
+    machines,
+    median,
+    start_ups,
+    surprise,
+)
+from matrix.observe import Observation  # noqa: E402
+from matrix.store import Store  # noqa: E402
+from matrix.tier import Outcome, Tier  # noqa: E402
+from reports.gpu import machine_rows, threshold_lines  # noqa: E402
+from tests.accuracy.evidence import latest  # noqa: E402
+
+SHIPPED = ROOT / "reports" / "evidence" / "gpu"
+START_GOAL_S = 90.0
+"""A launch of PPO is to begin its first step within this (on an H200)."""
+
+
+def lines(items: Sequence[Observation]) -> Iterator[str]:
+    """Yield the figures as text, a heading before each of its parts."""
+    probes, cells = gpu_probes(items), by_cell(item for item in items if item.question.tier is Tier.GPU)
+    for digest, item in machines(items).items():
+        facts = item.detail.get("facts")
+        rows = dict(machine_rows(facts)) if isinstance(facts, dict) else {}
+        yield f"machine {digest}: {item.machine}; driver {rows.get('driver')}, CUDA {rows.get('CUDA of the driver')}"
+    yield ""
+    yield probes.line
+    yield from (f"  surprise: {line}" for line in probes.surprises)
+    for cell, held in cells.items():
+        yield f"  {cell}: {gpu_probes(held).line}"
+    yield from _untested(probes.untested)
+    yield from _per_verdict(cells)
+    yield from _thresholds(items)
+    yield from _starts(items)
+    yield from _left(items)
+
+
+def _untested(found: Sequence[tuple[str, str]]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for name, reason in found:
+        reasons.setdefault(reason, []).append(name.removeprefix("compat/"))
+    if reasons:
+        yield ""
+        yield f"untested: {len(found)} probes"
+    for reason, names in sorted(reasons.items()):
+        told = list(dict.fromkeys(names))
+        yield f"  {reason}: {', '.join(told)}"
+
+
+def _per_verdict(cells: dict[str, list[Observation]]) -> Iterator[str]:
+    seconds = {cell: gpu_probes(held).seconds for cell, held in cells.items() if gpu_probes(held).ran}
+    yield ""
+    if seconds:
+        whole = sum(seconds.values())
+        yield f"GPU seconds per verdict: {whole / len(seconds):.0f} (mean of {len(seconds)} cells), " + (
+            f"median {median(list(seconds.values())):.0f}, {min(seconds.values()):.0f} to {max(seconds.values()):.0f}"
+        )
+    slow = sorted((item for held in cells.values() for item in held), key=held_seconds, reverse=True)[:5]
+    yield from (
+        f"  {held_seconds(item):.0f} s  {item.question.probe.removeprefix('compat/')}"
+        for item in slow
+        if held_seconds(item)
+    )
+
+
+def _thresholds(items: Sequence[Observation]) -> Iterator[str]:
+    found = limits(items)
+    yield ""
+    answered = [limit for limit in found if limit.answered]
+    errors = [abs(limit.error) for limit in answered if limit.error is not None]
+    within = sum(error <= 0.1 for error in errors)
+    yield (
+        f"thresholds: {len(answered)} of {len(found)} measured, {len(errors)} of them foretold, {within} within 10 %"
+        + (f"; median error {median(errors):.0%}, largest {max(errors):.0%}" if errors else "")
+    )
+    yield from (f"  {line}" for line in (threshold_lines(found) if found else ()))
+
+
+def _starts(items: Sequence[Observation]) -> Iterator[str]:
+    yield ""
+    found = start_ups(items)
+    if not found:
+        yield "start of a PPO launch: none is recorded"
+    for item in found:
+        first = item.first_step
+        told = "no first step" if first is None else f"{first:.1f} s to the first step (goal {START_GOAL_S:.0f} s)"
+        phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in item.reached.items())
+        yield f"start of a PPO launch, {item.cell}: {told}; {phases}"
+
+
+def _left(items: Sequence[Observation]) -> Iterator[str]:
+    yield ""
+    gpu = [item for item in items if "gpu_left_mib" in item.detail]
+    pushed = forced(items)
+    rest = [item for item in gpu if item not in pushed]
+    yield f"MiB left: {sum(map(left_mib, rest))} after {len(rest)} probes, {sum(map(left_mib, pushed))} over {len(pushed)} forced failures"
+    yield from (
+        f"  {left_mib(item)} MiB: {item.question.cell}: {item.question.probe}" for item in gpu if left_mib(item)
+    )
+
+
+def failures(items: Sequence[Observation]) -> int:
+    """Return how many surprises and probes that left memory there are."""
+    gpu = [item for item in items if item.question.tier is Tier.GPU]
+    return sum(bool(left_mib(item) or ("::" in item.question.probe and surprise(item))) for item in gpu)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the figures; 1 where a surprise or memory is left, 10 where no GPU probe ran."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--store", type=Path, action="append", help="folder of a store; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    options = parser.parse_args(argv)
+    items = latest([item for folder in options.store or [SHIPPED] for item in Store(folder)])
+    if options.json:
+        found = gpu_probes(items)
+        data = {"probes": found.to_json(), "thresholds": [limit.to_json() for limit in limits(items)]}
+        sys.stdout.write(f"{json.dumps(data, indent=1)}\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines(items))
+    if not any(item.question.tier is Tier.GPU and item.outcome is not Outcome.UNTESTED for item in items):
+        sys.stdout.write("no GPU probe ran: nothing is shown of any GPU\n")
+        return 10
+    return 1 if failures(items) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
