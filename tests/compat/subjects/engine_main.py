@@ -105,7 +105,7 @@ def agree(first: list[Answer], second: list[Answer]) -> float:
 def start(scene: Scene) -> None:
     """Start the engine as verl does, on dummy weights."""
     with section("start", stop=True) as out:
-        scene.rollout = Rollout(scene.folder, **scene.settings())
+        scene.rollout = Rollout(scene.folder, bucket_mib=300 if scene.cuda else 600, **scene.settings())
         out["seconds"] = scene.rollout.start()
         out["load_format"] = scene.rollout.config.load_format
         out["logprobs_mode"] = scene.rollout.config.logprobs_mode

@@ -47,7 +47,7 @@ def crowded(scene: Scene) -> None:
 def tight(scene: Scene) -> None:
     """Start with a share of the card that the weights alone need."""
     with section("tight") as out:
-        share = round(1.2 * engine_gpu.GIB / engine_gpu.total(), 4)
+        share = round(1.0 * engine_gpu.GIB / engine_gpu.total(), 4)
         out["gpu_memory_utilization"] = share
         begin(scene, out, gpu_memory_utilization=share)
 
