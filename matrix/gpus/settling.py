@@ -14,6 +14,8 @@ from matrix.gpus.nvml import MIB, Driver
 
 PATIENCE_S = 15.0
 """So long the driver may take to give back what a dead process held: a few seconds for a full card."""
+STILL_S = 3.0
+"""After so long without any of it coming back, something still holds it."""
 LOOK_S = 0.05
 TOLERANCE_MIB = 0
 """What may be left. 0: with the driver held open, the use of an idle card is the same before and after a process."""
@@ -65,6 +67,7 @@ class Settling:
     gpus: Sequence[Gpu]
     ends: Sequence[Callable[[], Sequence[str]]] = ()
     patience_s: float = PATIENCE_S
+    still_s: float = STILL_S
     tolerance_mib: int = TOLERANCE_MIB
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -90,15 +93,16 @@ class Settling:
     def settle(self) -> Settled:
         """Return what came of it, once the memory is back or everything was tried.
 
-        First it waits; then each of `ends` is used in turn, with another wait after it.
+        First it waits as long as some of it comes back; then each of `ends` is used in turn, with such a wait after it.
+        After the last it waits in any case.
         """
         start, ended = self.clock(), []
-        left = self._left_after_wait()
-        for end in self.ends:
+        left = self._left_after_wait(last=not self.ends)
+        for number, end in enumerate(self.ends, 1):
             if not left:
                 break
             ended += list(end())
-            left = self._left_after_wait()
+            left = self._left_after_wait(last=number == len(self.ends))
         now = self.clock()
         return Settled(
             base_mib=max(self._base.values(), default=0) // MIB,
@@ -109,14 +113,19 @@ class Settling:
             ended=tuple(dict.fromkeys(ended)),
         )
 
-    def _left_after_wait(self) -> int:
+    def _left_after_wait(self, *, last: bool) -> int:
         """Return the MiB that are left when the wait is over: at once where none are."""
-        deadline = self.clock() + self.patience_s
-        while True:
-            left = self._left()
-            if not left or self.clock() >= deadline:
-                return left
+        start = moved = self.clock()
+        least = before = self._left()
+        while least:
+            now = self.clock()
+            if now - start >= self.patience_s or (not last and now - moved >= self.still_s):
+                break
             self.sleep(LOOK_S)
+            least = self._left()
+            if least < before:
+                before, moved = least, self.clock()
+        return least
 
     def _left(self) -> int:
         used = self._used()

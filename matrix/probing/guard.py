@@ -9,6 +9,7 @@ from pathlib import Path
 
 from matrix.gpus.nvml import NoDriverError
 from matrix.gpus.settling import Settled, Settling
+from matrix.probing import processes
 from matrix.probing.lines import EndedProbe
 
 GO = "VERL_MATRIX_GO"
@@ -50,6 +51,11 @@ class Guard:
         with contextlib.suppress(NoDriverError):
             self.settling.look()
 
+    def halt(self, token: str) -> list[processes.Process]:
+        """End every process of the run, pytest's among them, and return those that were there; a new one goes on."""
+        self.halted = True
+        return processes.end(token)
+
     def settle(self, ended: EndedProbe) -> EndedProbe:
         """Return the end of a probe with what it did to the GPUs, once they are as before or are given up."""
         try:
@@ -58,7 +64,6 @@ class Guard:
             self.closed = _silent(error)
             return replace(ended, detail={**ended.detail, **self.detail, "gpu_silent": str(error)})
         self.held_s += settled.held_s
-        self.halted = self.halted or bool(settled.ended)
         if settled.left_mib:
             self.closed = f"{ended.test} left {settled.left_mib} MiB on the GPU, which did not come back"
         return replace(ended, detail=_merged(ended.detail, self.detail, settled))

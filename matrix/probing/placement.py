@@ -116,14 +116,7 @@ class Placement:
         self, given: Surroundings, group: Sequence[PlannedProbe], ended: Ended, grant: Grant, found: Fingerprint
     ) -> None:
         self.warm(grant.visible)
-        settling = Settling(
-            driver=self.driver,
-            gpus=grant.gpus,
-            ends=(
-                lambda: [item.name for item in processes.end(given.token)],
-                lambda: [item.name for item in processes.end_in(given.work.parent, self._holders(grant))],
-            ),
-        )
+        settling = Settling(driver=self.driver, gpus=grant.gpus)
         detail: dict[str, object] = {"fingerprint": found.digest, "gpu": [gpu.name for gpu in grant.gpus]}
         others = settling.others_mib()
         if others:
@@ -131,14 +124,15 @@ class Placement:
         go = given.trials.with_name("go")
         go.unlink(missing_ok=True)
         guard = Guard(settling=settling, go=go, detail=detail)
+        settling.ends = (
+            lambda: [item.name for item in processes.end_strays(given.token, given.work.parent)],
+            lambda: [item.name for item in guard.halt(given.token)],
+        )
         env = {**given.env, VISIBLE: grant.visible, GO: str(go)}
         Watch(replace(given, env=env, limits=given.limits.on_gpu()), ended, guard, self._is_stopped).run(group)
 
     def _is_stopped(self) -> bool:
         return self.pool.stopped
-
-    def _holders(self, grant: Grant) -> list[int]:
-        return [item.pid for gpu in grant.gpus for item in self.driver.holders(gpu.index)]
 
     def _groups(self, probes: Iterable[PlannedProbe]) -> list[tuple[Need, list[PlannedProbe]]]:
         """Return the probes by how many GPUs they need and which would do, the fewest first; each kind is one grant.

@@ -176,15 +176,16 @@ def end(token: str, *, probe: str | None = None, patience_s: float = 10.0) -> li
         time.sleep(0.02)
 
 
-def end_in(folder: Path, pids: Sequence[int], proc: Path = PROC) -> list[Process]:
-    """Kill those of `pids` that work in `folder`, or were given a path in it; return the ones that were there.
+def end_strays(token: str, folder: Path, proc: Path = PROC) -> list[Process]:
+    """Kill what works in `folder`, or was given a path in it, and is not tagged; return the processes that were there.
 
-    For what has lost both its tag and its parent, and is ours all the same. Another's process is never touched.
+    For what has lost both its tag and its parent, and is ours all the same: the folder is. What the driver names as
+    holding a GPU is no help here, since in a container it gives the ids of the host.
     """
-    found = []
-    for pid in pids:
+    found, known = [], {os.getpid(), *(item.pid for item in tagged(token, proc))}
+    for pid in sorted(int(item.name) for item in proc.iterdir() if item.name.isdigit()):
         parent = _parent(proc / str(pid))
-        if parent is None or pid == os.getpid() or not _is_in(proc / str(pid), folder):
+        if parent is None or pid in known or not _is_in(proc / str(pid), folder):
             continue
         found.append(_process(proc, pid, parent, ""))
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -82,10 +82,15 @@ class Surroundings:
         return [str(self.python), "-m", "pytest", "-c", str(ini), "--rootdir", str(self.folder), "-q", *words]
 
 
-def collect(given: Surroundings) -> tuple[list[PlannedProbe], list[Lost]]:
-    """Return what there is to run, and the files that cannot be read; raises ToolError where pytest does not start."""
+def collect(given: Surroundings, where: Path | None = None) -> tuple[list[PlannedProbe], list[Lost]]:
+    """Return what there is to run, in the folder or in the one file `where`, and the files that cannot be read.
+
+    Raises:
+        ToolError: pytest does not start.
+    """
     log = given.work / "collect.log"
-    code = _until_end(given, given.command("--collect-only", "--continue-on-collection-errors", str(given.folder)), log)
+    words = ("--collect-only", "--continue-on-collection-errors", str(where or given.folder))
+    code = _until_end(given, given.command(*words), log)
     planned, lost = [], []
     for line in Tail(given.trials):
         if line.get("event") == "planned":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,11 @@ class FakeVisitor:
 
     found: Mapping[str, Probed | BaseException]
     visited: list[str] = field(default_factory=list)
+    width: int = 1
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        self.stopped.set()
 
     def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
         self.visited.append(cell.name)
@@ -220,6 +226,9 @@ class FakeProvisioner:
 
     def release(self, environment: Environment) -> None:
         self.asked.append("release")
+
+    def stop(self) -> None:
+        self.asked.append("stop")
 
 
 def _visitor(home: Path, provisioner: FakeProvisioner, **more: object) -> RealVisitor:
