@@ -48,6 +48,7 @@ def words(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--beside-mib", type=int, default=0, metavar="N", help="held on the card by somebody else")
     group.add_argument("--repeats", type=int, default=2, metavar="N", help="fresh repeats of each end (%(default)s)")
     group.add_argument("--guess", type=float, metavar="VALUE", help="start there instead of at the prediction")
+    group.add_argument("--value", type=float, metavar="VALUE", help="try this value once and print what it took")
     group.add_argument("--blind", action="store_true", help="start without a prediction")
     parser.add_argument("--plan", action="store_true", help="print what would run and for how long; touch no GPU")
     parser.add_argument("--minutes", type=float, metavar="N", help="start no trial after so many minutes")
@@ -66,6 +67,8 @@ def run(args: argparse.Namespace, front: Front) -> int:
     if args.repeats < 1:
         raise UsageError("--repeats is at least 1.")
     questions = _questions(args)
+    if args.value is not None and len(questions) != 1:
+        raise UsageError("--value goes with one question.", then="Name it with --knob or --questions.")
     if args.plan:
         return _plan(args, questions)
     environment = _environment(args)
@@ -159,15 +162,15 @@ def _ask_all(args: argparse.Namespace, questions: list[tuple[str, Asked]], envir
     keeper = _keeper(args, environment, home, bench)
     results, answered = [], 0
     for row in rows:
-        if row.seconds > bench.deadline - time.monotonic():
+        if args.value is None and row.seconds > bench.deadline - time.monotonic():
             _tell(f"{row.id}: untested, about {row.seconds:.0f} s do not fit into what is left")
             continue
         _tell(f"{row.id}: {row.asked.name}" + ("" if row.predicted is None else f", predicted {row.predicted:.4g}"))
         made = partial(keeper, row.asked) if keeper else None
-        found, spec = ask_one(row.asked, bench, _tell, predicted=row.predicted, keeper=made)
+        if args.value is not None:
+            return _once(args, row.asked, bench, made)
+        found = ask_one(row.asked, bench, _tell, predicted=row.predicted, keeper=made)
         total = device_total(found.trials)
-        if made is not None:
-            made(spec).conclude(found, row.predicted, total)
         answered += found.found.answers
         data = {"id": row.id, "name": row.asked.name, **threshold_json(row.asked, found, row.predicted, total)}
         results.append(data)
@@ -181,6 +184,21 @@ def _ask_all(args: argparse.Namespace, questions: list[tuple[str, Asked]], envir
     if not results:
         raise NothingRanError("No question was asked.", then="Give more --minutes; `--plan` shows what each takes.")
     return 0 if answered == len(results) else 1
+
+
+def _once(
+    args: argparse.Namespace,
+    asked: Asked,
+    bench: Bench,
+    keeper: Callable[[Mapping[str, object]], Keeper] | None,
+) -> int:
+    """Try one value once and print all that was told; 0 where it survives, 1 where not."""
+    from matrix.thresholds.ask import asking
+
+    with asking(asked, bench, _tell, keeper) as one:
+        trial = one.once(args.value)
+    _say(json.dumps({"name": asked.name, **trial.to_json()}, indent=2, ensure_ascii=False))
+    return 0 if trial.passed else 1
 
 
 def _keeper(

@@ -79,14 +79,13 @@ class Bench:
 
 @dataclass(slots=True, kw_only=True)
 class Asking:
-    """One question being asked; `total` is the card's memory in bytes once a trial has told it."""
+    """One question being asked."""
 
     asked: Asked
     bench: Bench
     pair: Pair
     tell: Callable[[str], None]
     keeper: Keeper | None = None
-    total: int = 0
     _numbers: dict[tuple[float, bool], int] = field(default_factory=dict)
     _made: int = 0
 
@@ -95,6 +94,10 @@ class Asking:
         return search(
             self.asked.values, self._ask, predicted=predicted, repeats=self.asked.repeats, recall=self._recall
         )
+
+    def once(self, value: float) -> Trial:
+        """Return how one value ends in a fresh process, whatever is stored of it."""
+        return self._ask(value, True)
 
     def _recall(self, value: float, fresh: bool, number: int) -> Trial | None:
         self._numbers[value, fresh] = number
@@ -126,13 +129,26 @@ def ask_one(
     *,
     predicted: float | None = None,
     keeper: Callable[[Mapping[str, object]], Keeper] | None = None,
-) -> tuple[Search, dict[str, object]]:
-    """Return the result of one question and the spec that was tried."""
+) -> Search:
+    """Return the result of one question; with a keeper it is stored, too."""
+    with asking(asked, bench, tell, keeper) as one:
+        found = one.run(predicted)
+    if one.keeper is not None:
+        one.keeper.conclude(found, predicted, device_total(found.trials))
+    return found
+
+
+@contextmanager
+def asking(
+    asked: Asked,
+    bench: Bench,
+    tell: Callable[[str], None],
+    keeper: Callable[[Mapping[str, object]], Keeper] | None = None,
+) -> Iterator[Asking]:
+    """Yield what asks, with its children; they are gone afterwards."""
     spec = spec_of(asked, device=bench.device, models=bench.caches / "models")
     with bench.pair(spec, asked.knob.script) as pair:
-        asking = Asking(asked=asked, bench=bench, pair=pair, tell=tell, keeper=keeper(spec) if keeper else None)
-        found = asking.run(predicted)
-    return found, spec
+        yield Asking(asked=asked, bench=bench, pair=pair, tell=tell, keeper=keeper(spec) if keeper else None)
 
 
 def device_total(trials: Sequence[Trial]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from matrix.errors import UsageError
 from matrix.memory.phase import Holding, Part, Phase
@@ -21,7 +22,7 @@ def foretold(asked: Asked) -> float | None:
     if asked.cap is None:
         return None
     total, work = asked.cap.bytes, asked.settled
-    survives = _trainer(asked, total) if asked.knob.script is Script.UPDATE else _whole
+    survives = _trainer(asked, total) if asked.knob.script is Script.UPDATE else partial(_rollout, asked)
     try:
         fitting = [value for value in asked.values if survives(predict(_at(work, asked.knob.key, value), total))]
     except UsageError:
@@ -53,5 +54,6 @@ def _of_engine(part: Part) -> bool:
     return part is Part.KV_CACHE or part.value.startswith("engine")
 
 
-def _whole(prediction: Prediction) -> bool:
-    return prediction.fits
+def _rollout(asked: Asked, prediction: Prediction) -> bool:
+    """Return whether every rule of the phases in which the engine is awake holds."""
+    return all(rule.holds for rule in prediction.rules if rule.phase.value in asked.knob.parts)

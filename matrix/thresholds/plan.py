@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
-from matrix.thresholds.knobs import Script
+from matrix.thresholds.knobs import Script, Steps
 from matrix.thresholds.question import Asked
 
 FORETOLD = 4
 """Trials until the edge lies between neighbours, where a prediction is near it."""
-SECONDS = {Script.UPDATE: (7.0, 2.5), Script.ROLLOUT: (45.0, 45.0)}
-"""Seconds of a trial in a fresh process and in a used one, with an engine's or a trainer's start. For a model of half a
-billion parameters; the first figure grows with the model, which is read and copied."""
+SECONDS = {Script.UPDATE: (6.0, 1.0), Script.ROLLOUT: (0.0, 45.0)}
+"""Seconds that a fresh process adds to a trial, for a model of half a billion parameters, and those of a trial without
+what it computes; an engine starts anew for each."""
 BILLION_S = 5.0
 """Seconds that each further billion of parameters adds to a fresh process."""
+FLOPS = 2.5e14
+"""Floating-point operations a second of a trainer on a card of today, far from its peak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +45,14 @@ def planned(questions: Sequence[tuple[str, Asked, float | None]], minutes: float
     rows = []
     for name, asked, predicted in questions:
         search = FORETOLD if predicted is not None else ceil(log2(len(asked.values) + 1))
-        confirming = 2 * asked.repeats
+        # Each trial of an engine has a process of its own, and so is a repeat already.
+        confirming = 2 * (asked.repeats - (asked.knob.script is Script.ROLLOUT))
         fresh, used = SECONDS[asked.knob.script]
-        fresh += BILLION_S * max(0.0, asked.workload.shape.parameters / 1e9 - 0.5) * (2 if asked.workload.critic else 1)
-        # About half of the searching trials die, and the next one then needs a new process.
+        used += _computing(asked, predicted)
+        fresh += used + BILLION_S * max(0.0, asked.workload.shape.parameters / 1e9 - 0.5) * (
+            2 if asked.workload.critic else 1
+        )
+        # About half of the searching trials die, and the next needs a new process.
         seconds = confirming * fresh + search * (fresh + used) / 2
         rows.append(
             Row(
@@ -56,3 +62,14 @@ def planned(questions: Sequence[tuple[str, Asked, float | None]], minutes: float
         )  # fmt: skip
         left -= seconds if seconds <= left else 0.0
     return rows
+
+
+def _computing(asked: Asked, predicted: float | None) -> float:
+    """Return about how many seconds a trial near the edge computes: two micro-batches, forward, again, and backward."""
+    if asked.knob.script is Script.ROLLOUT or predicted is None:
+        return 0.0
+    work = asked.settled
+    tokens = predicted * (work.length if asked.knob.steps is Steps.ONE else 1)
+    if asked.knob.steps is Steps.BLOCK:
+        tokens = (predicted + work.prompt_length) * (work.actor.ppo_micro_batch_size_per_gpu or 1) * 2
+    return 2 * tokens * 8 * work.shape.parameters / FLOPS

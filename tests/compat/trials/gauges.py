@@ -24,6 +24,8 @@ class CudaGauge:
         self.cap = cap
         self.beside = beside
         self.total = torch.cuda.get_device_properties(0).total_memory
+        if cap is not None and cap > 1.02 * self.total:
+            raise ValueError(f"the card has {self.total} bytes, less than the {cap} that are asked about")
         self._limit = 0
         torch.cuda.init()
         torch.empty(1, device="cuda")

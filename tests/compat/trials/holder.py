@@ -1,4 +1,4 @@
-"""A process that holds GPU memory and nothing else: `python holder.py`, orders as JSON lines on stdin, answers on stdout.
+"""A process that holds GPU memory and nothing else: `python holder.py`, orders as JSON lines, answers likewise.
 
 `{"leave": N}` takes so much that N bytes stay free on the device (the ballast that makes a large card a small one);
 `{"hold": N}` holds N bytes in all, its own context included (what stands in for a trainer); `{"look": true}` takes

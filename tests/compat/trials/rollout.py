@@ -205,7 +205,9 @@ class Bench:
             for _ in range(rows)
         ]
         tokens = min(int(self.spec["response"]), NEW_TOKENS)
-        sampling = SamplingParams(temperature=1.0, top_p=1.0, top_k=-1, ignore_eos=True, max_tokens=tokens, logprobs=0)
+        sampling = SamplingParams(
+            temperature=1.0, top_p=1.0, top_k=-1, ignore_eos=True, max_tokens=tokens, logprobs=0, detokenize=False
+        )  # fmt: skip
         start = time.monotonic()
         outputs = self.engine.generate(prompts, sampling, use_tqdm=False)
         made = sum(len(item.outputs[0].token_ids) for item in outputs)

@@ -64,7 +64,8 @@ def compose(spec: dict[str, Any]) -> Any:
 
     # Found without being imported: an engine that is forked from here must not have met the driver.
     found = find_spec("verl")
-    assert found is not None and found.submodule_search_locations, "verl is not installed"
+    assert found is not None, "verl is not installed"
+    assert found.submodule_search_locations
     folder = Path(found.submodule_search_locations[0]) / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         config = hydra_compose(config_name="ppo_trainer", overrides=["actor_rollout_ref.rollout.name=vllm"])
