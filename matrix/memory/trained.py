@@ -67,26 +67,32 @@ class Trained:
         The optimizer's states stay where they are.
         """
         each = self._each(one)
-        wide = self._logits(one, entropy=entropy).forward
-        body = each.forward * one.tokens
-        # The hidden states of the last layer and the logits are there together; the layers' temporaries are gone.
-        late = (each.once + 2 * self.shape.hidden_size) * one.tokens
-        activations, at_head = (late, wide) if wide + late > body else (body, 0.0)
-        return Holding(
+        returned = Holding(parts=self._returned(optimizer=False))
+        in_layer = Holding(parts={Part.GATHERED: self._gathered(1), Part.ACTIVATIONS: each.forward * one.tokens})
+        # At the head the layers' temporaries are gone; the last hidden states are there.
+        late = 2 * self.shape.hidden_size
+        at_head = Holding(
             parts={
-                **self._returned(optimizer=False),
-                Part.GATHERED: self._gathered(),
-                Part.ACTIVATIONS: activations,
-                Part.LOGITS: at_head,
+                Part.GATHERED: float(HALF * self.root),
+                Part.ACTIVATIONS: float(late * one.tokens),
+                Part.LOGITS: self._logits(one, entropy=entropy).forward,
             }
         )
+        copied = Holding(parts={Part.GATHERED: float(2 * HALF * self.root)})
+        moments = [in_layer, at_head, *([copied] if self._fsdp2 else [])]
+        return returned + max(moments, key=lambda holding: holding.total)
 
     def updating(self, one: Pass, *, entropy: bool) -> Holding:
         """Return what an update takes at its worst moment, beside what rests.
 
-        Three moments compete: the head's backward pass, a layer's backward pass, and the optimizer's step.
+        Four moments compete: the head's backward pass, a layer's, the root unit's, and the optimizer's step.
         """
-        moments = (self._at_head(one, entropy=entropy), self._in_layer(one), self._stepping())
+        moments = (
+            self._at_head(one, entropy=entropy),
+            *self._in_layer(one),
+            self._at_root(one),
+            self._stepping(),
+        )
         worst = max(moments, key=lambda holding: holding.total)
         return Holding(parts=self._returned(optimizer=True)) + worst
 
@@ -95,42 +101,81 @@ class Trained:
         each = self._each(one)
         return Holding(
             parts={
-                Part.GRADIENTS: self._accumulated(one) + (HALF * self.shape.embedding_parameters if self.head else 0),
-                Part.GATHERED: self._gathered(),
+                Part.GRADIENTS: self._accumulated(one) + self._head_gradient,
+                # FSDP gathers the last layer while the head's gradient is computed.
+                Part.GATHERED: self._gathered(0 if self._fsdp2 else 1),
                 Part.ACTIVATIONS: (self._kept(each) + each.once + 2 * self.shape.hidden_size) * one.tokens,
                 Part.LOGITS: self._logits(one, entropy=entropy).backward,
             }
         )
 
-    def _in_layer(self, one: Pass) -> Holding:
-        """Return the moment at which the last layer is computed again and its gradients are there."""
+    def _in_layer(self, one: Pass) -> tuple[Holding, ...]:
+        """Return the moments at which a layer has been computed again and the gradients of its MLP are there.
+
+        At the last layer all hold what they kept; at the first all others have left their gradients. In between FSDP2
+        still reduces those of the layer before.
+        """
         each = self._each(one)
-        kept = self._kept(each)
-        if self.settings.enable_gradient_checkpointing:
-            kept += each.layer
-        unit = self.shape.layer_parameters
-        head = HALF * self.shape.embedding_parameters if self.head else 0
-        return Holding(
-            parts={
-                # A layer's gradients in bfloat16, and the float32 copy that is reduced.
-                Part.GRADIENTS: self._accumulated(one) + head + unit * (HALF + 4),
-                Part.GATHERED: self._gathered(),
-                Part.ACTIVATIONS: (kept + each.backward + 4 * self.shape.head_dim) * one.tokens,
-            }
-        )
+        checkpointed = self.settings.enable_gradient_checkpointing
+        passing = (each.layer if checkpointed else 0.0) + each.backward + 4 * self.shape.head_dim
+        kept = each.boundary if checkpointed else each.layer
+        layer, layers = self.shape.layer_parameters, self.shape.num_hidden_layers
+        done = self._accumulated(one)
+        left = done or (layers - 1) * layer * self.settings.model_dtype.size / self.gpus
+        pending = 4 * layer if self._fsdp2 else 0
+
+        def at(holding: int, gradients: float, gathered: int) -> Holding:
+            # The gradient of the MLP's last matrix is there, in bfloat16.
+            fresh = self._head_gradient + HALF * self.shape.hidden_size * self.shape.intermediate_size
+            return Holding(
+                parts={
+                    Part.GRADIENTS: gradients + fresh,
+                    Part.GATHERED: self._gathered(gathered),
+                    Part.ACTIVATIONS: (holding * kept + passing) * one.tokens,
+                }
+            )
+
+        ahead = 1 if self._fsdp2 else 2
+        return at(layers, done, ahead), at(layers - 1, done + pending, ahead), at(1, left + pending, 1)
+
+    def _at_root(self, one: Pass) -> Holding:
+        """Return the moment at which the gradients of embedding and head are put together; activations are gone.
+
+        Counted on real FSDP units (tests/accuracy/memory_counted.py): FSDP holds the gradients of the root's parameters
+        and the flat one made of them beside the gathered weights, a tied head its own, the embedding's and their sum;
+        FSDP2 a float32 input and output of the reduction.
+        """
+        size = self.settings.model_dtype.size / self.gpus
+        layers = self.shape.num_hidden_layers * self.shape.layer_parameters
+        done = layers * size + (self.root * size if one.accumulates else 0)
+        tied = self.head and self.shape.tie_word_embeddings
+        copies = 3 * HALF * self.shape.embedding_parameters if tied else 2 * HALF * self.root
+        # FSDP2 still reduces the first layer's while the root's are summed up.
+        pending = 4 * self.shape.layer_parameters if self._fsdp2 and tied else 0
+        summed = Holding(parts={Part.GRADIENTS: done + copies + pending, Part.GATHERED: float(HALF * self.root)})
+        if not self._fsdp2:
+            return summed
+        reduced = Holding(parts={Part.GRADIENTS: done + 8 * self.root})
+        return max(summed, reduced, key=lambda holding: holding.total)
 
     def _stepping(self) -> Holding:
         """Return the moment of the optimizer's step: all gradients, and its temporaries.
 
-        torch's AdamW steps parameter by parameter for FSDP's flat parameters, and through lists that cover all
-        parameters for those of FSDP2 (torch 2.11, torch/optim/adamw.py, torch/distributed/tensor/__init__.py).
+        torch's AdamW steps parameter by parameter for FSDP's flat parameters (a square root and a quotient of the
+        largest), and through lists over all parameters for those of FSDP2 (torch 2.11, optim/optimizer.py,
+        distributed/tensor/__init__.py).
         """
         size = self.settings.model_dtype.size
         largest = max(self.root, self.shape.layer_parameters) * size / self.gpus
-        temporary = 2 * largest if self.settings.strategy is Strategy.FSDP else self.weights
+        temporary = self.weights if self._fsdp2 else 2 * largest
         if self.settings.optimizer is not Optimizer.ADAMW:
             temporary = 0
         return Holding(parts={Part.GRADIENTS: self.weights, Part.OPTIMIZER: temporary})
+
+    @property
+    def _head_gradient(self) -> float:
+        """Return the gradient of the output layer, which stays until the root's is put together."""
+        return float(HALF * self.shape.embedding_parameters) if self.head else 0.0
 
     def _returned(self, *, optimizer: bool) -> dict[Part, float]:
         """Return what offloading brings back for a phase."""
@@ -141,14 +186,15 @@ class Trained:
             parts[Part.OPTIMIZER] = self.moments
         return parts
 
-    def _gathered(self) -> float:
-        """Return the bfloat16 copies of the units that are gathered at a time: the root, and a layer.
+    def _gathered(self, layers: int) -> float:
+        """Return the bfloat16 copies of the units that are gathered: the root, and so many layers."""
+        if not self.settings.reshard_after_forward:
+            layers = self.shape.num_hidden_layers
+        return float(HALF * (self.root + layers * self.shape.layer_parameters))
 
-        FSDP2 gathers into a flat buffer and copies out of it, so the layer is there twice for a moment.
-        """
-        layers = 2 if self.settings.strategy is Strategy.FSDP2 else 1
-        kept = 1 if self.settings.reshard_after_forward else self.shape.num_hidden_layers
-        return float(HALF * (self.root + max(layers, kept) * self.shape.layer_parameters))
+    @property
+    def _fsdp2(self) -> bool:
+        return self.settings.strategy is Strategy.FSDP2
 
     def _accumulated(self, one: Pass) -> float:
         """Return the gradients of the passes before this one."""
