@@ -14,7 +14,8 @@ from matrix.errors import NoSpaceError
 
 _PASSED_ON = (
     "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES", "NVSHMEM_DISABLE_NVLS",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST", "TZ", "VERL_MATRIX_DATA", "VERL_MATRIX_MODEL", "VERL_MATRIX_TOKENIZER",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST", "TZ", "VERL_MATRIX_DATA", "VERL_MATRIX_ENGINE_SCENES", "VERL_MATRIX_MODEL",
+    "VERL_MATRIX_TOKENIZER",
 )  # fmt: skip
 _PASSED_ON_BY = ("NCCL_",)
 """Beginnings of names: how NCCL finds its way (sockets, interfaces, NVLink multicast) is the machine's affair."""

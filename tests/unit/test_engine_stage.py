@@ -31,7 +31,7 @@ class Nvml:
     """As much of NVML as is asked: one GPU whose memory in use is a list of readings, the last of which stays."""
 
     def __init__(self, *readings: int, text: bool = True) -> None:
-        self.readings, self.asked, self.text = list(readings), [], text
+        self.readings, self.text = list(readings), text
         self.asked: list[object] = []
 
     def nvmlInit(self) -> None:  # noqa: N802

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -10,13 +11,17 @@ from kit.cell import Cell, Record
 from kit.stage import Part, stage
 from kit.trial import Trial
 
+SCENES = "VERL_MATRIX_ENGINE_SCENES"
+"""The variable that names the scenes to run, `main,cold`; all of them without it."""
 SECONDS = 420.0
 """So long the stage may take, the start of five engines in it; a probe that may be the first to ask needs more."""
 
 
 def part(cell: Cell, name: str) -> Part:
     """Return what a section found, whether or not it ended well; a skip with the reason where it was not reached."""
-    found = stage(cell, "engine_rollout.py", str(cell.scratch / "engine"), limit=SECONDS).part(name)
+    scenes = os.environ.get(SCENES, "")
+    argv = [str(cell.scratch / "engine"), *(["--scenes", scenes] if scenes else [])]
+    found = stage(cell, "engine_rollout.py", *argv, limit=SECONDS).part(name)
     if not found.reached:
         pytest.skip(f"{name} was not reached: {found.last_line}")
     return found

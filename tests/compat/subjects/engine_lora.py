@@ -14,7 +14,7 @@ from kit.sections import section
 RANK = 8
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 SPREAD = 0.1
-"""The spread of both factors: their product moves a weight by about its own size."""
+"""The spread of the second factor: their product moves a weight by about half its own spread."""
 
 
 def peft_config() -> dict[str, Any]:
@@ -31,7 +31,8 @@ def adapter(trainer: Trainer) -> dict[str, torch.Tensor]:
         stem = name.removesuffix(".weight")
         if stem.rpartition(".")[2] in PARTS and name.endswith(".weight"):
             for factor, size in (("A", (RANK, weight.shape[1])), ("B", (weight.shape[0], RANK))):
-                drawn = torch.randn(size, generator=draw, device=trainer.device) * (SPREAD / size[1] ** 0.5 * 2)
+                spread = SPREAD if factor == "B" else size[1] ** -0.5
+                drawn = torch.randn(size, generator=draw, device=trainer.device) * spread
                 found[f"base_model.model.{stem}.lora_{factor}.weight"] = drawn.to(weight.dtype)
     return found
 

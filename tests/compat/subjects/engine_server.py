@@ -62,7 +62,7 @@ class _Handle:
 
 
 class Rollout:
-    """verl's rollout server; `settings` and `model` are fields of its configurations of the rollout and of the model."""
+    """verl's rollout server; `settings` and `model` are fields of its configurations of rollout and model."""
 
     def __init__(
         self, folder: Path, *, bucket_mib: int = 300, model: dict[str, Any] | None = None, **settings: Any
