@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matrix.cell import Axis
+from matrix.figures import left_mib
 from matrix.job import RunResult
 from matrix.observe import Observation
 from matrix.plan import Planned
-from matrix.tier import Outcome, Status, Tier
+from matrix.tier import Status, Tier
 from matrix.verdict import Verdict
 from reports import headline
+from reports.gpu import cell_gpu, gpu_document, recorded_line
 
 SCHEMA = 1
 
@@ -34,6 +36,8 @@ def document(result: RunResult) -> dict[str, object]:
         "tiers": [tally.to_json() for tally in result.tallies],
         "tools": dict(result.tools),
         "notes": list(result.notes),
+        "recorded": recorded_line(result.verdicts),
+        "gpu": gpu_document(result.verdicts),
         "cells": [cell_document(verdict, result.plan, result.expected) for verdict in result.verdicts],
     }
 
@@ -52,10 +56,16 @@ def cell_document(
         "expected": known.value if known else None,
         "resolve": _resolve(verdict.observation(Tier.RESOLVE)),
         "surface": _surface(verdict.observation(Tier.SURFACE)),
-        "probes": [probe_document(item) for item in verdict.evidence if item.question.tier.is_deep],
+        "probes": [probe_document(item) for item in verdict.evidence if is_probe(item)],
         "patches": patches(verdict),
         "disagreements": len(verdict.disagreements),
+        "gpu": cell_gpu(verdict),
     }
+
+
+def is_probe(observation: Observation) -> bool:
+    """Return whether it is a probe of an installed tier; what only measures has a place of its own."""
+    return observation.question.tier.is_deep and not observation.question.measures
 
 
 def probe_document(observation: Observation) -> dict[str, object]:
@@ -74,6 +84,8 @@ def probe_document(observation: Observation) -> dict[str, object]:
         "proposal": str(detail.get("proposal") or ""),
         "way_out": [str(step) for step in _sequence(detail.get("way_out"))],
         "seconds": observation.seconds,
+        "shipped": observation.shipped,
+        "left_mib": left_mib(observation),
     }
 
 
@@ -81,16 +93,6 @@ def patches(verdict: Verdict) -> list[str]:
     """Return what was patched so that the cell's probes run at all, each once; none where nothing was."""
     found = (str(patch) for item in verdict.evidence for patch in _sequence(item.detail.get("patches")))
     return list(dict.fromkeys(found))
-
-
-def probe_counts(probes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return by tier how many probes were planned, how many ran, and how many are untested."""
-    counts: dict[str, dict[str, int]] = {}
-    for probe in probes:
-        tier = counts.setdefault(probe["tier"], {"planned": 0, "ran": 0, "untested": 0})
-        tier["planned"] += 1
-        tier["untested" if probe["outcome"] == Outcome.UNTESTED else "ran"] += 1
-    return counts
 
 
 def _resolve(observation: Observation | None) -> dict[str, object] | None:

@@ -85,10 +85,9 @@ def recorded_line(verdicts: Sequence[Verdict]) -> str:
     for tier, items in sorted(found.items(), key=lambda entry: entry[0].depth):
         names = dict.fromkeys(short(name) for item in items for name in item.machines if name != "static")
         days = sorted({f"{item.at:%Y-%m-%d}" for item in items})
-        where = "".join(
-            f"; {word}" for word in (", ".join(names), " to ".join(dict.fromkeys((days[0], days[-1])))) if word
-        )
-        parts.append(f"{tier} of {len(items)} {'cell' if len(items) == 1 else 'cells'} ({where.removeprefix('; ')})")
+        when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+        where = "; ".join([*names, when])
+        parts.append(f"{tier} of {len(items)} {'cell' if len(items) == 1 else 'cells'} ({where})")
     return f"Not tried here, from the evidence that is shipped: {', '.join(parts)}."
 
 
@@ -152,12 +151,15 @@ def _on(value: object) -> str:
     return "unknown" if value is None else "on" if value else "off"
 
 
+THRESHOLD_HEADS = {
+    "workload": "workload", "knob": "knob", "cap": "card", "predicted": "predicted", "passes": "passes",
+    "fails": "fails", "error": "error", "died": "what died", "repeats": "repeats", "peaks": "peak", "capped": "how",
+}  # fmt: skip
+"""The columns of a table of thresholds, in the words of `threshold_words`."""
+
+
 def threshold_lines(found: Sequence[Limit]) -> list[str]:
     """Return thresholds as a table in plain text, a line each under a heading."""
-    heads = {
-        "workload": "workload", "knob": "knob", "cap": "card", "predicted": "predicted", "passes": "passes",
-        "fails": "fails", "error": "error", "died": "what died", "repeats": "repeats", "capped": "how",
-    }  # fmt: skip
-    rows = [heads, *(threshold_words(limit.to_json()) for limit in found)]
-    widths = {name: max(len(row[name]) for row in rows) for name in heads}
-    return ["  ".join(row[name].ljust(widths[name]) for name in heads).rstrip() for row in rows]
+    rows = [THRESHOLD_HEADS, *(threshold_words(limit.to_json()) for limit in found)]
+    widths = {name: max(len(row[name]) for row in rows) for name in THRESHOLD_HEADS}
+    return ["  ".join(row[name].ljust(widths[name]) for name in THRESHOLD_HEADS).rstrip() for row in rows]

@@ -44,10 +44,32 @@ def junit(result: RunResult) -> str:
             totals[name] += count
         out = ET.SubElement(suite, "system-out")
         out.text = _clean(f"{headline.denominator(result)} {headline.provenance(result)}")
+    totals = {name: count + more for (name, count), more in zip(totals.items(), _recorded(suites, result), strict=True)}
     for name, count in totals.items():
         suites.set(name, str(count))
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _recorded(suites: ET.Element, result: RunResult) -> tuple[int, int, int]:
+    """Add a suite of what was not tried here and is recorded elsewhere; nothing of it passes or fails this run.
+
+    Returns how many cases there are, how many failed, how many are skipped.
+    """
+    told = [(verdict, item) for verdict in result.verdicts for item in verdict.recorded]
+    if not told:
+        return (0, 0, 0)
+    count = str(len(told))
+    suite = ET.SubElement(suites, "testsuite", name="shipped evidence", tests=count, skipped=count)
+    for name, value in (("failures", "0"), ("errors", "0"), ("time", "0.000")):
+        suite.set(name, value)
+    for verdict, item in told:
+        where, name = f"evidence.{item.tier}", _clean(f"{verdict.cell.name} ({item.shipped})")
+        case = ET.SubElement(suite, "testcase", classname=where, name=name, time="0.000")
+        ET.SubElement(case, "skipped", message=_clean(f"not tried here; {item.line}"))
+        reasons = [line for line in verdict.reasons if line.startswith(item.tier.value)]
+        ET.SubElement(case, "system-out").text = _clean("\n".join(reasons))
+    return (len(told), 0, len(told))
 
 
 def _case(suite: ET.Element, verdict: Verdict, tier: Tier, expected: Status | None) -> None:
@@ -71,7 +93,7 @@ def _case(suite: ET.Element, verdict: Verdict, tier: Tier, expected: Status | No
 def _probes(suite: ET.Element, verdict: Verdict, tier: Tier) -> None:
     """Add a case for each probe of the cell at a tier; none where the cell was not to be tried so deep."""
     for item in verdict.evidence:
-        if item.question.tier is not tier:
+        if item.question.tier is not tier or item.shipped or item.question.measures:
             continue
         where = f"{tier.value}.{verdict.cell.name}"
         name = item.question.probe.removeprefix("compat/")

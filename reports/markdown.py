@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
+from matrix.figures import Limit, gpu_probes, limits, machines
 from matrix.job import RunResult
 from matrix.tier import Outcome, Status
+from matrix.tried import Tried, short
 from matrix.verdict import Verdict
 from reports import headline
-from reports.document import patches, probe_counts, probe_document
+from reports.document import is_probe, patches, probe_document
+from reports.gpu import (
+    THRESHOLD_HEADS,
+    gpu_column,
+    gpu_document,
+    machine_rows,
+    recorded_line,
+    threshold_words,
+)
 from reports.legend import OUTCOMES, STATUSES, one_line
 
 LIMIT_BYTES = 900_000
@@ -33,8 +43,16 @@ def summary(result: RunResult, *, report_url: str = "") -> str:
         "| " + " | ".join(str(count) for count in result.counts.values()) + f" | {result.planned} |",
         "",
         *(f"> {escaped(note)}" for note in result.notes),
+        *(("", escaped(recorded)) if (recorded := recorded_line(result.verdicts)) else ()),
     ]
-    lines = [*head, *_wrong(result), *_top_reasons(result), *_tables(result, report_url), *_probed(result)]
+    lines = [
+        *head,
+        *_wrong(result),
+        *_top_reasons(result),
+        *_tables(result, report_url),
+        *_probed(result),
+        *_gpus(result),
+    ]
     foot = ["", f"<sub>{escaped(headline.effort(result))}. {escaped(headline.provenance(result))}</sub>"]
     return "\n".join([*_within(lines, LIMIT_BYTES), *foot]) + "\n"
 
@@ -54,14 +72,15 @@ def _wrong(result: RunResult) -> Iterator[str]:
 def _probed(result: RunResult) -> Iterator[str]:
     """Yield for each cell that was installed how many probes ran, what was seen, and what was patched."""
     for verdict in result.verdicts:
-        probes = [probe_document(item) for item in verdict.evidence if item.question.tier.is_deep]
-        if not probes:
+        here = [item for item in verdict.evidence if is_probe(item) and not item.shipped]
+        if not any(item.outcome is not Outcome.UNTESTED for item in here) and not verdict.recorded:
             continue
-        counts = "; ".join(
-            f"{tier} {count['ran']} of {count['planned']} probes ran, {count['untested']} untested"
-            for tier, count in probe_counts(probes).items()
-        )
-        yield from ("", f"### Probed: `{verdict.cell.name}`", "", escaped(counts))
+        counts = [
+            f"{item.tier} {item.ran} of {item.planned} probes ran, {item.planned - item.ran} untested{_where(item)}"
+            for item in verdict.tried
+            if item.tier.is_deep
+        ]
+        yield from ("", f"### Probed: `{verdict.cell.name}`", "", escaped("; ".join(counts)))
         patched = patches(verdict)
         if patched:
             yield from ("", f"*Patched*: {escaped('; '.join(patched))}")
@@ -74,6 +93,42 @@ def _probed(result: RunResult) -> Iterator[str]:
             yield "- " + escaped(f"{known['failure']}: {known['title']}. Way out: {out}")
 
 
+def _where(item: Tried) -> str:
+    return f" ({', '.join(map(short, item.machines))}, {item.at:%Y-%m-%d}{item.aside})" if item.shipped else ""
+
+
+def _gpus(result: RunResult) -> Iterator[str]:
+    """Yield what came of the GPU probes cell by cell, the thresholds, and the machines."""
+    if gpu_document(result.verdicts) is None:
+        return
+    heads = ("cell", "probes", "as predicted", "surprises", "GPU time", "left")
+    yield from ("", "## On GPUs", "", f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}")
+    for verdict in result.verdicts:
+        probes = gpu_probes(verdict.evidence)
+        if probes.ran:
+            told = (f"{probes.ran} of {probes.planned}", str(probes.trials), str(len(probes.surprises)))
+            more = (f"{probes.seconds:.0f} s", f"{probes.left_mib} MiB")
+            yield f"| `{verdict.cell.name}` | {' | '.join((*told, *more))} |"
+    items = [item for verdict in result.verdicts for item in verdict.evidence]
+    yield from _thresholds(limits(items))
+    for item in machines(items).values():
+        facts = item.detail.get("facts")
+        rows = machine_rows(facts) if isinstance(facts, Mapping) else []
+        words = "; ".join(f"{name} {value}" for name, value in rows)
+        where = f"{item.machine}, {item.at:%Y-%m-%d}{', shipped evidence' * bool(item.shipped)}"
+        yield from ("", escaped(f"{where}: {words}"))
+
+
+def _thresholds(found: Sequence[Limit]) -> Iterator[str]:
+    if not found:
+        return
+    heads = THRESHOLD_HEADS
+    yield from ("", "### Thresholds of memory", "", f"| {' | '.join(heads.values())} |", f"|{' --- |' * len(heads)}")
+    for row in found:
+        words = threshold_words(row.to_json())
+        yield "| " + " | ".join(escaped(words[name]) for name in heads) + " |"
+
+
 def _tables(result: RunResult, report_url: str) -> Iterator[str]:
     """Yield one table a status, the bad ones open, the others folded."""
     for status in (Status.BROKEN, Status.CONFLICT, Status.DEGRADED, Status.UNTESTED, Status.WORKS):
@@ -84,21 +139,24 @@ def _tables(result: RunResult, report_url: str) -> Iterator[str]:
         heading = f"{entry.mark} {entry.name}: {len(verdicts)} of {result.planned}"
         folded = status in (Status.WORKS, Status.UNTESTED)
         yield from ("", f"<details><summary>{heading}</summary>", "") if folded else ("", f"## {heading}", "")
-        yield from ("| cell | resolves | works | tried | why |", "| --- | --- | --- | --- | --- |")
+        gpu = gpu_column(verdicts)
+        heads = ["cell", "resolves", "works", "tried", *(["on a GPU"] if gpu else []), "why"]
+        yield from (f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}")
         for verdict in verdicts:
-            yield _row(verdict, report_url)
+            yield _row(verdict, report_url, gpu)
         if folded:
             yield from ("", "</details>")
 
 
-def _row(verdict: Verdict, report_url: str) -> str:
+def _row(verdict: Verdict, report_url: str, gpu: Mapping[str, str]) -> str:
     name = f"`{verdict.cell.name}`"
     if report_url:
         name = f"[{name}]({report_url}#cell-{quote(verdict.cell.name)})"
     works = verdict.works.value + (f" ({escaped(', '.join(verdict.features))})" if verdict.features else "")
     why = escaped(_cut("; ".join(verdict.reasons)))
     tried = verdict.deepest.value if verdict.deepest else "nothing"
-    return f"| {name} | {verdict.resolvable} | {works} | {tried} | {why} |"
+    on_gpu = f" {escaped(gpu.get(verdict.cell.name, ''))} |" if gpu else ""
+    return f"| {name} | {verdict.resolvable} | {works} | {tried} |{on_gpu} {why} |"
 
 
 def _top_reasons(result: RunResult) -> Sequence[str]:

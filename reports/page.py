@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.finding import Effect, Kind
 from matrix.job import RunResult
-from matrix.tier import Outcome, Status
-from reports.document import document, probe_counts
+from matrix.tier import Outcome, Status, Tier
+from reports.document import document
+from reports.gpu import THRESHOLD_HEADS, machine_rows, threshold_words
 from reports.legend import EFFECTS, OUTCOMES, STATUSES, TIERS
 
 if TYPE_CHECKING:
@@ -40,7 +41,23 @@ def page(result: RunResult, *, doc: dict[str, Any] | None = None) -> str:
         outcomes=OUTCOMES,
         tiers=TIERS,
         when=when(data["at"]),
+        gpu=_gpu(data["gpu"]) if data["gpu"] else None,
     )
+
+
+def _gpu(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the tier `gpu` said, with times and values for people."""
+    return {
+        **data,
+        "machines": [
+            {**item, "rows": machine_rows(item["facts"]), "when": when(item["at"])} for item in data["machines"]
+        ],
+        "thresholds": [
+            {**item, "words": threshold_words(item), "when": when(item["at"])} for item in data["thresholds"]
+        ],
+        "starts": [{**item, "when": when(item["at"])} for item in data["starts"]],
+        "heads": THRESHOLD_HEADS,
+    }
 
 
 def environment() -> Environment:
@@ -110,10 +127,29 @@ def _shown(cell: Mapping[str, Any]) -> dict[str, Any]:
         "effects": effects,
         "differs": differs,
         "probing": _probing(cell["probes"]),
+        "deep": [{**item, "untested": item["planned"] - item["ran"]} for item in cell["tried"] if _is_deep(item)],
+        "marks": _marks(cell["tried"]),
         "when": when(cell["at"]) if cell["at"] else "never",
         "evidence": [{**item, "when": when(item["at"])} for item in cell["evidence"]],
         "haystack": _haystack(cell, effects),
     }
+
+
+def _is_deep(item: Mapping[str, Any]) -> bool:
+    return Tier(item["tier"]).is_deep
+
+
+def _marks(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return for each tier how it came out, the best place to have tried it first: here, else by the evidence."""
+    found: dict[str, dict[str, Any]] = {}
+    for item in tried:
+        held = found.get(item["tier"])
+        if held is None or (held["outcome"] == Outcome.UNTESTED and item["outcome"] != Outcome.UNTESTED):
+            found[item["tier"]] = item
+    return [found.get(tier.value) or {"tier": tier.value, "outcome": "", "line": "", "shipped": ""} for tier in _MARKED]
+
+
+_MARKED = tuple(tier for tier in Tier if tier is not Tier.BENCH)
 
 
 def _probing(probes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -126,7 +162,6 @@ def _probing(probes: list[dict[str, Any]]) -> dict[str, Any]:
         if item["outcome"] not in (Outcome.OK, Outcome.UNTESTED) and item not in wrong and item not in known
     ]
     return {
-        "counts": probe_counts(probes),
         "parts": [
             {"title": title, "rows": rows, "folded": folded}
             for title, rows, folded in (

@@ -14,6 +14,7 @@ from matrix.verdict import Verdict, deviation_words
 from reports import headline
 from reports.document import cell_document
 from reports.findings import finding_lines
+from reports.gpu import gpu_column, recorded_line
 from reports.legend import EFFECTS, OUTCOMES, STATUSES, one_line
 from reports.probes import probe_lines
 
@@ -40,7 +41,7 @@ STYLES = {
     Status.CONFLICT: "magenta",
     Status.UNTESTED: "dim",
 }
-HEADINGS = ("status", "cell", "resolves", "works", "tier", "why")
+HEADINGS = ("status", "cell", "resolves", "works", "tier", "gpu", "why")
 
 
 def table(result: RunResult, *, width: int = PLAIN_WIDTH, colour: bool = False) -> str:
@@ -49,14 +50,18 @@ def table(result: RunResult, *, width: int = PLAIN_WIDTH, colour: bool = False) 
     Plain text in columns, the first reason cut to what is left of `width` characters; with `colour` a table for a
     terminal, in which it wraps instead. `verdict_text` and the reports have all reasons.
     """
-    rows = [_row(verdict) for verdict in result.verdicts]
-    body = _rich_table(result, rows, width) if colour else _plain_table(rows, width)
+    gpu = gpu_column(result.verdicts)
+    rows = [_row(verdict, gpu) for verdict in result.verdicts]
+    heads = HEADINGS if gpu else tuple(word for word in HEADINGS if word != "gpu")
+    body = _rich_table(result, rows, heads, width) if colour else _plain_table(rows, heads, width)
     counts = "  ".join(f"{STATUSES[status].mark} {count} {status}" for status, count in result.counts.items())
     notes = "".join(f"note: {note}\n" for note in result.notes)
-    return f"{body}\n{counts}\n{headline.title(result)}; {headline.denominator(result)}\n{notes}"
+    recorded = recorded_line(result.verdicts)
+    more = f"{recorded}{' * by that evidence.' if gpu else ''}\n" if recorded else ""
+    return f"{body}\n{counts}\n{headline.title(result)}; {headline.denominator(result)}\n{more}{notes}"
 
 
-def _row(verdict: Verdict) -> tuple[str, ...]:
+def _row(verdict: Verdict, gpu: Mapping[str, str]) -> tuple[str, ...]:
     status = STATUSES[verdict.status]
     return (
         f"{status.mark} {status.name}",
@@ -64,14 +69,15 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
         verdict.resolvable.value,
         verdict.works.value + _few(verdict.features),
         verdict.deepest.value if verdict.deepest else "none",
+        *([gpu.get(verdict.cell.name, "")] if gpu else []),
         one_line(verdict.reasons[0]) if verdict.reasons else "",
     )
 
 
-def _plain_table(rows: list[tuple[str, ...]], width: int) -> str:
+def _plain_table(rows: list[tuple[str, ...]], heads: Sequence[str], width: int) -> str:
     """Return the rows in columns, no line longer than `width`; where little room is left a reason has its own line."""
-    shown = [tuple(word.upper() for word in HEADINGS), *rows]
-    widths = [max(len(row[column]) for row in shown) for column in range(len(HEADINGS) - 1)]
+    shown = [tuple(word.upper() for word in heads), *rows]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(heads) - 1)]
     left = width - sum(widths) - 2 * len(widths)
     lines = []
     for row in shown:
@@ -93,16 +99,18 @@ def _few(features: Sequence[str]) -> str:
     return f" [{', '.join([*features[:FEATURES], *more])}]"
 
 
-def _rich_table(result: RunResult, rows: list[tuple[str, ...]], width: int) -> str:
+def _rich_table(result: RunResult, rows: list[tuple[str, ...]], heads: Sequence[str], width: int) -> str:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False)
-    for heading in HEADINGS:
+    for heading in heads:
         ratio = {"cell": 3, "why": 4}.get(heading)
-        drawn.add_column(heading, ratio=ratio, overflow="fold", no_wrap=heading in ("status", "resolves", "tier"))
+        drawn.add_column(
+            heading, ratio=ratio, overflow="fold", no_wrap=heading in ("status", "resolves", "tier", "gpu")
+        )
     for verdict, row in zip(result.verdicts, rows, strict=True):
         # Text, not str: a package's own words must not be taken for markup.
         first, *others = (Text(word) for word in row)
@@ -121,7 +129,7 @@ def verdict_text(verdict: Verdict) -> str:
     status = STATUSES[verdict.status]
     detail = cell_document(verdict)
     resolve, surface = detail["resolve"] or {}, detail["surface"] or {}
-    ran = dict.fromkeys(item.question.tier for item in verdict.evidence if item.outcome is not Outcome.UNTESTED)
+    ran = dict.fromkeys(item.tier for item in verdict.tried if item.ran and not item.shipped)
     tiers = " and ".join(ran)
     lines = [f"{verdict.cell.name}: {status.mark} {status.name}", f"  {consequence(verdict)}", ""]
     words = deviation_words(verdict.cell)
@@ -132,6 +140,7 @@ def verdict_text(verdict: Verdict) -> str:
     lines += [f"             not looked at, as no version is known: {unlooked}"] if unlooked else []
     lines += probe_lines(verdict)
     lines.append(f"  tried      {tiers or 'nothing'}{_on(verdict)}, {_when(verdict)}")
+    lines += [f"  recorded   {one_line(item.line)}" for item in verdict.recorded]
     found = [Finding.from_json(item) for item in surface.get("findings", ())]
     return "\n".join(lines + _finding_lines(verdict, found, surface)) + "\n"
 
