@@ -42,7 +42,7 @@ class Source:
 
 @dataclass(slots=True)
 class Cutter:
-    """A file to write to, whose bytes end up in parts `NAME.000`, … of `size` bytes in `folder`; the last is shorter."""
+    """A file to write to, whose bytes end up in parts `NAME.000`, … of `size` bytes in `folder`, the last shorter."""
 
     folder: Path
     size: int

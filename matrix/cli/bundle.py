@@ -42,7 +42,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 _EPILOG = """
 
-  verl-matrix bundle 'group:gpu' --have freeze.txt --build flash-attn=flash_attn-2.8.3.post2-cp312-cp312-linux_x86_64.whl
+  verl-matrix bundle 'group:gpu' --have freeze.txt --build flash-attn=wheels/flash_attn-2.8.3.post2-….whl
   verl-matrix bundle verl==0.9.1 vllm==0.24.0 torch==2.11.0 tf==5.9.0 --part-size 58MB
   verl-matrix bundle --tool-only --python 3.11
 

@@ -44,7 +44,7 @@ class Linker:
                     self.files[target] = os.path.normpath(os.path.join(base, row[0]))
 
     def link(self) -> None:
-        """Link all of it, with the bytecode that the host has of it; `missing` are files that are listed and not there."""
+        """Link all of it, and the bytecode that the host has of it; `missing` is what is listed and not there."""
         sizes = {target: size_of(source) for target, source in self.files.items()}
         made: set[str] = set()
         # The largest first: where a link is a copy in truth, the first one shows it.
@@ -123,7 +123,7 @@ def share_bytecode(packages: str, others: Sequence[str]) -> int:
     for other in others:
         held.update((inode, path) for path, inode in sources_with_bytecode(other))
     linked = 0
-    for folder, _, names in os.walk(packages) if held else ():
+    for folder, _, _ in os.walk(packages) if held else ():
         for entry in os.scandir(folder):
             if entry.name.endswith(".py") and entry.is_file(follow_symlinks=False):
                 made = held.get(entry.inode())
@@ -140,7 +140,7 @@ def sources_with_bytecode(packages: str) -> list[tuple[str, int]]:
     """Return the path of each file of bytecode below `packages`, and the inode of the source that it was made of."""
     ending = f".{sys.implementation.cache_tag}.pyc"
     found = []
-    for folder, folders, names in os.walk(packages):
+    for folder, folders, _ in os.walk(packages):
         if CACHE not in folders:
             continue
         cached = set(os.listdir(os.path.join(folder, CACHE)))

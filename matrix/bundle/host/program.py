@@ -70,7 +70,7 @@ def unbundle(asked: argparse.Namespace, beside: Path) -> None:
             raise Stopped("This host is not what the bundle was made for:\n  " + "\n  ".join(lines))
         tell(f"this host fits: {sys.executable}, Python {platform.python_version()}")
     work = Unpacking(bundle, root, asked.jobs)
-    todo = [cell for cell in cells if not work.has(cell)]
+    todo = [cell for cell in cells if not work.has(cell, root)]
     lacking = work.lacking(files_of(bundle, todo))
     stream = Stream(bundle["parts"], sources)
     needed = stream.covering([bundle["files"][path] for path in lacking])

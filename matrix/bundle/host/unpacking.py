@@ -63,10 +63,10 @@ class Unpacking:
         if "LD_LIBRARY_PATH" in os.environ:
             self.env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
 
-    def has(self, cell: Json) -> bool:
-        """Return whether DIR has this very cell already, complete."""
+    def has(self, cell: Json, place: Path) -> bool:
+        """Return whether this very cell is there below `place`, complete."""
         try:
-            data = json.loads((self.root / "cells" / cell["folder"] / MANIFEST).read_text(encoding="utf-8"))
+            data = json.loads((place / "cells" / cell["folder"] / MANIFEST).read_text(encoding="utf-8"))
             held = data["bundle"]
             return bool(data["lock"] == cell["identity"] and all(held[key] == cell[key] for key in own(cell)))
         except (OSError, ValueError, KeyError, TypeError):
@@ -149,7 +149,7 @@ class Unpacking:
     def cell(self, cell: Json) -> None:
         """Make a cell's environment, look at what is really in it, and write its manifest last."""
         began, folder = time.monotonic(), self.work / "cells" / cell["folder"]
-        if (folder / MANIFEST).is_file():
+        if self.has(cell, self.work):
             return
         packages = self.environment(folder, cell["wheels"], cell["folder"])
         installed = time.monotonic()
@@ -199,8 +199,7 @@ class Unpacking:
                     aside.chmod(path.stat().st_mode)
                     aside.replace(path)
         others = [
-            *self.work.glob("cells/*/lib/python*/site-packages"),
-            *self.root.glob("cells/*/lib/python*/site-packages"),
+            other for place in (self.work, self.root) for other in place.glob("cells/*/lib/python*/site-packages")
         ]
         share_bytecode(str(packages), [str(other) for other in others if other != packages])
         command = [str(folder / "bin" / "python"), "-m", "compileall", "-qq", "-j", str(self.jobs)]
