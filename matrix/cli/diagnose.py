@@ -10,12 +10,14 @@ from matrix.cli import memory, thresholds
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Have `command` make the subcommands: it takes name, summary, epilog and `asks`, and returns the parser."""
-    _env(command("env", "build, list and remove the environments of cells", _ENV))
+    _env(command("env", "build, list and remove the environments of cells, or tell pytest of one", _ENV))
     _failures(command("failures", "list known failures, show one, say which apply", _FAILURES, asks=False))
     _config(command("config", "say of each hydra key whether a release of verl has it and reads it", _CONFIG))
     _data(command("data", "check a parquet file of prompts as verl will read it", _DATA, asks=False))
     _health(command("health", "say what is wrong in a training log, and since which step", _HEALTH, asks=False))
-    thresholds.words(command("thresholds", "find the largest value of a knob that survives on a card", thresholds.MORE, asks=False))
+    thresholds.words(
+        command("thresholds", "find the largest value of a knob that survives on a card", thresholds.MORE, asks=False)
+    )
     memory.words(command("memory", "predict what a PPO run holds on a GPU, and what fits", memory.MORE, asks=False))
     _doctor(command("doctor", "find what is wrong with this environment, or in a log", _DOCTOR))
 
@@ -25,14 +27,15 @@ _ENV = """
   verl-matrix env build verl==0.9.1 vllm==0.24.0 torch==2.11.0 tf==5.9.0
   verl-matrix env list
   verl-matrix env remove CELL
+  verl-matrix env cell PYTHON > cell.json
 
 Environments lie in the cache of --home; uv's own cache is that of UV_CACHE_DIR, else there too. Where both are on one
 file system, a second cell that shares torch costs what differs."""
 
 
 def _env(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["build", "list", "remove"])
-    parser.add_argument("spec", nargs="*", metavar="SPEC", help="the cell: its name, or PACKAGE==VERSION for its axes")
+    parser.add_argument("action", choices=["build", "list", "remove", "cell"])
+    parser.add_argument("spec", nargs="*", metavar="SPEC", help=_ENV_SPEC)
     parser.add_argument("--all", action="store_true", help="remove: every environment that is not in use")
     parser.add_argument("--find-links", action="append", default=[], metavar="DIR", help=_FIND_LINKS)
     parser.add_argument("--python", metavar="X.Y", help="CPython version (default: 3.12)")
@@ -48,6 +51,7 @@ def _env(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
+_ENV_SPEC = "the cell: its name, or PACKAGE==VERSION for its axes; cell: the interpreter of an environment"
 _FIND_LINKS = "a folder of wheels that you built, for releases without one (also VERL_MATRIX_WHEELS)"
 
 

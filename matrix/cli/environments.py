@@ -1,4 +1,4 @@
-"""`env build|list|remove`: the environments of cells, made, shown and taken away by hand."""
+"""`env build|list|remove|cell`: the environments of cells, made, shown and taken away by hand, or told to pytest."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def run(args: argparse.Namespace, front: Front) -> int:
     """Do what `args.action` says and print the answer; 0 when it was done."""
     if args.action == "build":
         return _build(args, front)
+    if args.action == "cell":
+        return _tell_cell(args)
     shelf = Shelf(root=Home.find(args.home).cache / "environments")
     if args.action == "list":
         _refuse_words(args.spec, "list")
@@ -71,6 +73,32 @@ def _build(args: argparse.Namespace, front: Front) -> int:
     _say(str(environment.python))
     for note in environment.notes:
         _say(f"note: {note}")
+    return 0
+
+
+def _tell_cell(args: argparse.Namespace) -> int:
+    """Print the cell file of an environment: what probes are told of it when pytest is started by hand."""
+    import tempfile
+    from pathlib import Path
+
+    from matrix.probing.cellfile import CellFacts, by_id
+    from matrix.provision import here
+    from matrix.records import load_failures
+
+    if len(args.spec) > 1:
+        raise UsageError("`env cell` takes one interpreter.", then="Like `env cell DIR/cells/NAME/bin/python`.")
+    found = here(Path(args.spec[0]) if args.spec else None)
+    if not found.cell:
+        raise NothingRanError(f"{found.python} has none of the stack installed, so there is no cell to tell of.")
+    facts = CellFacts(
+        cell=found.cell,
+        python=".".join(found.python_version.split(".")[:2]),
+        installed=found.installed,
+        failures=by_id(load_failures()),
+    )
+    # Left there for the probes that are started with it; the name is short because Ray's sockets lie below it.
+    scratch = Path(tempfile.mkdtemp(prefix="vm-"))
+    _say(json.dumps(facts.to_json(scratch), indent=1, ensure_ascii=False))
     return 0
 
 
