@@ -67,6 +67,21 @@ class SeeingExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
                 return str(name)
         raise LookupError(f"no weight is called like {part}")
 
+    def stage_buffer(self) -> dict[str, Any]:
+        """Give the model a buffer of zeros, hand verl's own update a one for it, and return what is in it then."""
+        model = self.model_runner.model
+        first = next(iter(model.parameters()))
+        model.register_buffer("stage_buffer", torch.zeros(1, device=first.device, dtype=first.dtype))
+        sent = [("stage_buffer", torch.ones(1, device=first.device, dtype=first.dtype))]
+        raised = ""
+        try:
+            self._update_weights(sent, peft_config=None, base_sync_done=False)
+        except Exception as error:
+            raised = f"{type(error).__name__}: {error}"[:400]
+        value = float(model.stage_buffer.item())
+        del model.stage_buffer
+        return {"value": value, "raised": raised}
+
     def stage_count_processing(self) -> None:
         """Count from now on how often the weights are processed after loading."""
         import vllm.model_executor.model_loader.utils as loading

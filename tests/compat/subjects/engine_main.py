@@ -237,6 +237,12 @@ def poisoned(scene: Scene) -> None:
         out["gap_once_mended"] = scene.gap(scene.sampled(scene.prompts(4, 32, seed=7), 8))
 
 
+def buffers(scene: Scene) -> None:
+    """Send a buffer with a value that training has changed."""
+    with section("buffer") as out:
+        out.update(scene.rollout.ask("stage_buffer"))
+
+
 def sleeps(scene: Scene) -> None:
     """Let the engine sleep as verl does, level 2 and weights sent anew; then level 1, weights kept in main memory."""
     with section("sleep2") as out:
@@ -345,6 +351,7 @@ def run(name: str, asked: argparse.Namespace) -> None:
         answers(scene)
         stale(scene)
         poisoned(scene)
+        buffers(scene)
         if scene.cuda:
             sleeps(scene)
             crowded_wake(scene)
