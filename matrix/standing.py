@@ -9,6 +9,7 @@ from enum import StrEnum
 from matrix.failure import Failure, Family, Reach
 from matrix.observe import Observation
 from matrix.probing.outcome import Disagreement
+from matrix.tried import short
 
 
 class Standing(StrEnum):
@@ -25,22 +26,44 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """A record and how it stands; `cells` are those on which it was seen, or not seen against its prediction."""
+    """A record and how it stands; `cells` are those on which it was seen, or not seen against its prediction.
+
+    `seen` are the observations that say so.
+    """
 
     failure: Failure
     standing: Standing
     cells: tuple[str, ...] = ()
+    seen: tuple[Observation, ...] = ()
 
     @property
     def line(self) -> str:
         """Return why it stands so, "" where the word says it all."""
         match self.standing:
-            case Standing.UNPROBED | Standing.ELSEWHERE:
+            case Standing.UNPROBED:
                 return self.failure.unprobed
+            case Standing.ELSEWHERE:
+                few = "a GPU" if self.failure.testable is Reach.GPU else "several GPUs"
+                return self.failure.unprobed or f"takes {few}, and nothing is recorded of one"
             case Standing.ABSENT:
                 return "its probe ran only where it is not predicted"
             case _:
                 return ", ".join(self.cells)
+
+    @property
+    def told(self) -> str:
+        """Return the standing in a sentence: where, on what machine and when, and whether that is shipped evidence."""
+        if not self.seen:
+            return f"{self.standing}{self.line and ': '}{self.line}"
+        found: dict[tuple[str, str, bool], list[str]] = {}
+        for item in self.seen:
+            where = (short(item.machine), f"{item.at:%Y-%m-%d}", bool(item.shipped))
+            found.setdefault(where, []).append(item.question.cell)
+        places = [
+            f"{', '.join(sorted(set(cells)))} ({machine}, {day}{', shipped evidence' * shipped})"
+            for (machine, day, shipped), cells in sorted(found.items())
+        ]
+        return f"{self.standing} on {'; '.join(places)}"
 
 
 def stands(failures: Sequence[Failure], observations: Iterable[Observation]) -> tuple[Stand, ...]:
@@ -81,7 +104,8 @@ def _stand(failure: Failure, seen: Sequence[Observation]) -> Stand:
         standing, cells = Standing.ELSEWHERE, []
     else:
         standing, cells = (Standing.UNPROBED if failure.unprobed else Standing.UNTESTED), []
-    return Stand(failure=failure, standing=standing, cells=tuple(sorted({item.question.cell for item in cells})))
+    names = tuple(sorted({item.question.cell for item in cells}))
+    return Stand(failure=failure, standing=standing, cells=names, seen=tuple(cells))
 
 
 def by_family(found: Sequence[Stand]) -> Mapping[Family, Mapping[Standing, int]]:

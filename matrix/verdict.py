@@ -278,7 +278,7 @@ def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[
         lines.insert(0, f"{lead}; whether the code fits was not tried ({why})")
     else:
         lines += _untried(untried, weighed)
-    lines += [item.line for item in tried(item.observation for item in weighed) if item.shipped]
+    lines += [item.line for item in reversed(tried(item.observation for item in weighed)) if item.shipped]
     words = deviation_words(cell)
     return tuple(lines) + ((f"deviation: {words}",) if words else ())
 
@@ -295,7 +295,8 @@ def _elsewhere(observation: Observation) -> str:
     """Return where and when it was observed, where that was not here."""
     if not observation.shipped:
         return ""
-    return f" (shipped evidence, {short(observation.machine)}, {observation.at:%Y-%m-%d})"
+    where = "" if observation.machine == "static" else f"{short(observation.machine)}, "
+    return f" (shipped evidence, {where}{observation.at:%Y-%m-%d})"
 
 
 def _untried(untried: Sequence[_Weighed], weighed: Sequence[_Weighed]) -> Iterator[str]:

@@ -104,6 +104,8 @@ def _groups(cells: list[dict[str, Any]]) -> list[dict[str, object]]:
 
 
 def _title(group: str) -> str:
+    if group == "gpu":
+        return "On a GPU"
     return group.replace("-", " ").capitalize() if group else "Cells"
 
 

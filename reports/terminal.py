@@ -140,7 +140,7 @@ def verdict_text(verdict: Verdict) -> str:
     lines += [f"             not looked at, as no version is known: {unlooked}"] if unlooked else []
     lines += probe_lines(verdict)
     lines.append(f"  tried      {tiers or 'nothing'}{_on(verdict)}, {_when(verdict)}")
-    lines += [f"  recorded   {one_line(item.line)}" for item in verdict.recorded]
+    lines += [f"  recorded   {one_line(item.line)}" for item in verdict.recorded if not item.tier.is_deep]
     found = [Finding.from_json(item) for item in surface.get("findings", ())]
     return "\n".join(lines + _finding_lines(verdict, found, surface)) + "\n"
 

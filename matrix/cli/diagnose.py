@@ -68,6 +68,7 @@ def _failures(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", nargs="*", metavar="WORD", help="show: an id; for: PACKAGE==VERSION; lint: files")
     parser.add_argument("--family", metavar="NAME", help="only this family")
     parser.add_argument("--testable", metavar="TIER", help="only those that can be seen at this tier")
+    parser.add_argument("--evidence", metavar="DIR", help="recorded observations (default: those shipped; `none`)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 

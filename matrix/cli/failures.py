@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING
 from matrix.axes import load_axes
 from matrix.cli.front import Front
 from matrix.doctor.remedy import remedies
-from matrix.errors import DataError, UsageError
+from matrix.errors import DataError, ToolError, UsageError
 from matrix.failure import Applies, Failure, Family, Reach, Severity
 from matrix.known import Match, faults, matching, parse_installed
 from matrix.nearness import near_names
+from matrix.probing.folder import probes_folder
 from matrix.records import load_failures
 
 if TYPE_CHECKING:
     from matrix.observe import Observation
-
-EVIDENCE = Path(__file__).parents[2] / "reports" / "evidence"
-PROBES = Path(__file__).parents[2] / "tests" / "compat"
 
 
 def run(args: argparse.Namespace, front: Front) -> int:
@@ -88,11 +86,14 @@ def _show(args: argparse.Namespace) -> int:
             near = near_names(name, known)
             hint = f"Closest: {', '.join(near)}." if near else ""
             raise UsageError(f"There is no record `{name}`.", why=hint, then="`failures list` shows their ids.")
-    chosen = [known[name] for name in args.spec]
+    from matrix.standing import stands
+
+    found = stands([known[name] for name in args.spec], _observations(args))
     if args.json:
-        _say(json.dumps([_data(failure) for failure in chosen], indent=2, ensure_ascii=False))
+        data = [{**_data(item.failure), "standing": item.standing.value, "stands": item.told} for item in found]
+        _say(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        _say("\n\n".join(_text(failure) for failure in chosen))
+        _say("\n\n".join(_text(item.failure, item.told) for item in found))
     return 0
 
 
@@ -164,23 +165,25 @@ def _summary(args: argparse.Namespace) -> int:
         if item.standing in (Standing.REFUTED, Standing.UNSETTLED):
             _say(f"{item.standing.value}: {item.failure.id} on {item.line}")
     _say(
-        "absent: its probe ran, only where it is not predicted. elsewhere: takes a GPU. unprobed: its record says why."
+        "absent: its probe ran, only where it is not predicted. elsewhere: takes a GPU, and none was at hand. "
+        "unprobed: its record says why. By what was observed here and by the evidence that is shipped."
     )
     return 0
 
 
 def _observations(args: argparse.Namespace) -> list[Observation]:
     """Return what is recorded with the project, then what this machine observed."""
+    from matrix.evidence import shipped
     from matrix.home import Home
     from matrix.store import Store
 
-    folders = [*sorted(path.parent for path in EVIDENCE.glob("*/observations.jsonl")), Home.find(args.home).store]
-    return [item for folder in folders if folder.is_dir() for item in Store(folder)]
+    home = Home.find(args.home).store
+    return [*shipped(args.evidence), *(Store(home) if home.is_dir() else ())]
 
 
 def _lint(args: argparse.Namespace) -> int:
     failures = load_failures([Path(word) for word in args.spec])
-    wrong = list(faults(failures, load_axes(), PROBES if PROBES.is_dir() else None))
+    wrong = list(faults(failures, load_axes(), _probes()))
     for line in wrong:
         _say(line)
     if wrong:
@@ -189,11 +192,19 @@ def _lint(args: argparse.Namespace) -> int:
     return 0
 
 
+def _probes() -> Path | None:
+    """Return the folder of the probes, None where they are not at hand."""
+    try:
+        return probes_folder()
+    except ToolError:
+        return None
+
+
 def _affects(failure: Failure) -> str:
     return ", ".join(f"{package}{within}" for package, within in failure.affects.items())
 
 
-def _text(failure: Failure) -> str:
+def _text(failure: Failure, stands: str) -> str:
     """Return one record for people."""
     shows = failure.fingerprint
     seen = shows.example or shows.observable or " ".join(filter(None, (shows.exception, shows.pattern)))
@@ -209,6 +220,7 @@ def _text(failure: Failure) -> str:
         *(("way out", step) for step in failure.way_out),
         *(("mended by", f"{package}{within}") for package, within in failure.mended.items()),
         ("probe", failure.probe or f"none: {failure.unprobed}"),
+        ("stands", stands),
         ("known by", f"{failure.confidence.value}, checked {failure.checked}; testable at {failure.testable.value}"),
         ("sources", ", ".join(failure.sources)),
         ("note", failure.note),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import matrix.evidence
 from matrix.cli import failures as command
+from matrix.errors import ToolError
 from matrix.records import load_failures
 from matrix.standing import Standing
 from matrix.store import Store
@@ -62,7 +64,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text(RECORD, encoding="utf-8")
     found = load_failures([path])
     monkeypatch.setattr(command, "load_failures", lambda paths=(): load_failures(paths) if paths else found)
-    monkeypatch.setattr(command, "EVIDENCE", tmp_path / "evidence")
+    monkeypatch.setattr(matrix.evidence, "SHIPPED", tmp_path / "evidence")
     return path
 
 
@@ -141,7 +143,10 @@ def test_words_that_make_no_sense_are_refused(records: Path, tmp_path: Path, lin
 
 
 def test_lint_names_what_is_unsound(records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PROBES", tmp_path / "nowhere")
+    def nowhere() -> Path:
+        raise ToolError("The probes are not here.")
+
+    monkeypatch.setattr(command, "probes_folder", nowhere)
     assert _said(tmp_path, "lint").out == "2 records are sound.\n"
     records.write_text(RECORD.replace('vllm = ">=0.10"', 'vllm = ">=0.9.2"'), encoding="utf-8")
     heard = _said(tmp_path, f"lint {records}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -59,7 +60,21 @@ def test_a_record_stands_by_the_latest_of_each_probe_and_cell(
 def test_what_cannot_be_tried_here_says_why(failure: Failure, standing: Standing) -> None:
     (found,) = stands([failure], [])
     assert found.standing is standing
-    assert found.line == failure.unprobed
+    assert found.line == (failure.unprobed or "takes several GPUs, and nothing is recorded of one")
+    assert found.told == f"{standing}: {found.line}"
+
+
+def test_a_standing_tells_where_and_when_and_whether_that_was_elsewhere() -> None:
+    failure = changed()
+    here = _seen("cell-b", YES)
+    h200 = "x86_64, 1 x NVIDIA H200"
+    there = [replace(_seen(name, YES), shipped="gpu", machine=h200) for name in ("cell-c", "cell-a")]
+    (found,) = stands([failure], [here, *there])
+    told = found.told
+    assert told.startswith("reproduced on cell-a, cell-c (NVIDIA H200, ")
+    assert told.endswith(")")
+    assert told.count("shipped evidence") == 1
+    assert "; cell-b (" in told
 
 
 def test_families_are_counted() -> None:
