@@ -31,6 +31,9 @@ def rank_main(what: str, backend: str, rank: int, size: int, where: str, device:
     import torch
     import torch.distributed as dist
 
+    # Without a network a host's own name may not resolve, and gloo and NCCL look for an interface by it.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     place = f"cuda:{device}" if backend == "nccl" else "cpu"
     if backend == "nccl":
         torch.cuda.set_device(device)

@@ -65,19 +65,19 @@ def log_probs(engine: Any, data: Any) -> list[torch.Tensor]:
 
 def train(engine: Any, data: Any) -> dict[str, float]:
     """Return the loss and the gradient norm of one update, and how far the weights moved."""
-    first = next(iter(engine.module.parameters()))
-    before = _local(first).clone()
+    before = _first(engine).clone()
     with engine.train_mode():
         found = engine.train_batch(data, loss)
         engine.lr_scheduler_step()
     norm = float(found["metrics"]["grad_norm"])
-    moved = float((_local(first).to(before.device) - before).abs().max())
+    moved = float((_first(engine).to(before.device) - before).abs().max())
     assert 0 < norm < float("inf"), f"the gradient norm is {norm}"
     return {"loss": sum(found["loss"]) / len(found["loss"]), "grad_norm": norm, "moved": moved}
 
 
-def _local(held: torch.Tensor) -> torch.Tensor:
-    held = held.detach()
+def _first(engine: Any) -> torch.Tensor:
+    """Return what this rank holds of the first parameter; offloading may put another object in its place."""
+    held = next(iter(engine.module.parameters())).detach()
     return held.to_local() if hasattr(held, "to_local") else held
 
 

@@ -17,6 +17,9 @@ HEAD = 64
 def start(device: str) -> str:
     """Make this process the only rank of a world, as verl's workers do, and return the device of its tensors."""
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    # Without a network a host's own name may not resolve, and gloo and NCCL look for an interface by it.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     if device == "cuda":
         torch.cuda.set_device(0)
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
