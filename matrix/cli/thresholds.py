@@ -16,9 +16,11 @@ from matrix.cli.front import Front
 from matrix.errors import NothingRanError, UsageError
 
 if TYPE_CHECKING:
+    from matrix.home import Home
     from matrix.observe import Observation
     from matrix.provision.environment import Environment
     from matrix.thresholds.ask import Bench
+    from matrix.thresholds.card import Card
     from matrix.thresholds.question import Asked
     from matrix.thresholds.records import Keeper
 
@@ -144,9 +146,8 @@ def _environment(args: argparse.Namespace) -> Environment:
 def _ask_all(args: argparse.Namespace, questions: list[tuple[str, Asked]], environment: Environment) -> int:
     from matrix.home import Home
     from matrix.probing.folder import probes_folder
-    from matrix.thresholds.ask import Bench, ask_one, device_total
-    from matrix.thresholds.plan import planned
-    from matrix.thresholds.records import threshold_json
+    from matrix.thresholds.ask import Bench
+    from matrix.thresholds.card import card
 
     home = Home.find(args.home)
     home.prepare()
@@ -158,21 +159,47 @@ def _ask_all(args: argparse.Namespace, questions: list[tuple[str, Asked]], envir
         deadline=time.monotonic() + args.minutes * 60 if args.minutes else float("inf"),
     )
     bench.caches.mkdir(parents=True, exist_ok=True)
+    if args.device == "cpu":
+        return _answers(args, questions, bench, None, None)
+    with card(environment) as granted:
+        bench = replace(bench, visible=granted.visible)
+        return _answers(args, questions, bench, _keeper(environment, home, bench, granted), granted)
+
+
+def _answers(
+    args: argparse.Namespace,
+    questions: list[tuple[str, Asked]],
+    bench: Bench,
+    keeper: Callable[[Asked, Mapping[str, object]], Keeper] | None,
+    granted: Card | None,
+) -> int:
+    """Ask one question after the other and print each answer; what does not fit into the time is untested."""
+    from matrix.thresholds.ask import ask_one, device_total
+    from matrix.thresholds.plan import planned
+    from matrix.thresholds.records import threshold_json
+
     rows = planned([(name, asked, _foretold(args, asked)) for name, asked in questions], None)
-    keeper = _keeper(args, environment, home, bench)
-    results, answered = [], 0
+    results: list[dict[str, object]] = []
+    answered = 0
     for row in rows:
-        if args.value is None and row.seconds > bench.deadline - time.monotonic():
-            _tell(f"{row.id}: untested, about {row.seconds:.0f} s do not fit into what is left")
-            continue
-        _tell(f"{row.id}: {row.asked.name}" + ("" if row.predicted is None else f", predicted {row.predicted:.4g}"))
         made = partial(keeper, row.asked) if keeper else None
         if args.value is not None:
             return _once(args, row.asked, bench, made)
+        if row.seconds > bench.deadline - time.monotonic():
+            _tell(f"{row.id}: untested, about {row.seconds:.0f} s do not fit into what is left")
+            continue
+        _tell(f"{row.id}: {row.asked.name}" + ("" if row.predicted is None else f", predicted {row.predicted:.4g}"))
         found = ask_one(row.asked, bench, _tell, predicted=row.predicted, keeper=made)
         total = device_total(found.trials)
         answered += found.found.answers
         data = {"id": row.id, "name": row.asked.name, **threshold_json(row.asked, found, row.predicted, total)}
+        if granted is not None:
+            left = granted.settle().left_mib
+            data["gpu_left_mib"] = left
+            if left:
+                _tell(f"{left} MiB are left on the GPU after {row.id}; it is used no further")
+                results.append(data)
+                break
         results.append(data)
         if not args.json:
             _say(_answer(data))
@@ -202,33 +229,34 @@ def _once(
 
 
 def _keeper(
-    args: argparse.Namespace, environment: Environment, home: object, bench: Bench
-) -> Callable[[Asked, Mapping[str, object]], Keeper] | None:
-    """Return who keeps the trials of a question; nobody where they ran on a processor."""
-    from matrix.home import Home
+    environment: Environment, home: Home, bench: Bench, granted: Card
+) -> Callable[[Asked, Mapping[str, object]], Keeper]:
+    """Return who keeps the trials of a question; what the machine is like is kept now."""
     from matrix.job import now
     from matrix.probing.cellfile import digest
-    from matrix.probing.machine import this_machine
     from matrix.store import Store
     from matrix.thresholds.records import Keeper, scripts_digest
 
-    if args.device == "cpu":
-        return None
-    assert isinstance(home, Home)
-    machine = this_machine()
-    whole = Keeper(
-        store=Store(home.store),
-        asked=None,  # type: ignore[arg-type]
-        spec={},
-        cell=environment.cell,
-        lock=environment.lock or digest(dict(sorted(environment.installed.items()))),
-        trials=scripts_digest(bench.probes),
-        kind=machine.kind,
-        machine=machine.words,
-        clock=now,
-        detail={},
-    )
-    return lambda asked, spec: replace(whole, asked=asked, spec=spec)
+    store = Store(home.store)
+    lock = environment.lock or digest(dict(sorted(environment.installed.items())))
+    store.add(granted.observation(environment.cell, lock, now()))
+    scripts = scripts_digest(bench.probes)
+
+    def made(asked: Asked, spec: Mapping[str, object]) -> Keeper:
+        return Keeper(
+            store=store,
+            asked=asked,
+            spec=spec,
+            cell=environment.cell,
+            lock=lock,
+            trials=scripts,
+            kind=granted.machine.kind,
+            machine=granted.machine.words,
+            clock=now,
+            detail={"fingerprint": granted.digest},
+        )
+
+    return made
 
 
 def _answer(data: Mapping[str, object]) -> str:

@@ -31,6 +31,7 @@ class Bench:
         probes: the folder of the in-cell scripts (`tests/compat`).
         caches: where models, compiled kernels and the like are kept between trials.
         device: `cuda`, or `cpu` to show that the way holds.
+        visible: which GPU the children see (CUDA_VISIBLE_DEVICES).
         deadline: the moment (monotonic) after which no further trial begins.
     """
 
@@ -38,6 +39,7 @@ class Bench:
     probes: Path
     caches: Path
     device: str = "cuda"
+    visible: str = ""
     deadline: float = float("inf")
 
     def env(self, given: Scratch) -> dict[str, str]:
@@ -47,7 +49,9 @@ class Bench:
             "TORCHINDUCTOR_CACHE_DIR": str(self.caches / "inductor"),
             "TRITON_CACHE_DIR": str(self.caches / "triton"),
             "VLLM_CACHE_ROOT": str(self.caches / "vllm"),
-            "PYTHONPYCACHEPREFIX": str(self.caches / "bytecode"),
+            "CUDA_VISIBLE_DEVICES": self.visible,
+            # Asking whether there is a GPU must not wake the driver in a process that forks later.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "OMP_NUM_THREADS": "2" if self.device == "cpu" else "8",
         }
         if self.device == "cpu":
@@ -58,7 +62,6 @@ class Bench:
                 "TORCHDYNAMO_DISABLE": "1",
                 "VLLM_CPU_KVCACHE_SPACE": "1",
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-                "CUDA_VISIBLE_DEVICES": "",
             }
         return surroundings(self.python, given, more)
 
