@@ -54,7 +54,7 @@ class Scene:
     def __init__(self, asked: argparse.Namespace) -> None:
         self.cuda = asked.device == "cuda"
         # Sizes that a GPU and a CPU can both get through in a second.
-        self.many, self.long = (64, 128) if self.cuda else (8, 12)
+        self.many, self.long = (64, 128) if self.cuda else (4, 8)
         self.folder = asked.work / "model"
         if os.environ.get("VERL_MATRIX_MODEL"):
             self.folder = os.environ["VERL_MATRIX_MODEL"]

@@ -111,7 +111,7 @@ def forked(name: str, asked: argparse.Namespace) -> None:
             sys.stderr.flush()
             # Not sys.exit: threads of the engine's front may never end.
             os._exit(code)
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + limit * (1 if asked.device == "cuda" else 4)
     while time.monotonic() < deadline:
         if os.waitpid(pid, os.WNOHANG)[0]:
             return
