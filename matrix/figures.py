@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from matrix.observe import MACHINE, THRESHOLD, Observation
 from matrix.tier import Outcome, Tier
 
-FORCED = "forced/"
-"""What the observations of forced failures are called: a child that was killed, ran out of memory or hung."""
 START_UP = "::test_start_up_is_told"
 """The probe that tells when a launch of PPO reached its phases."""
 
@@ -293,11 +291,6 @@ def machines(observations: Iterable[Observation]) -> dict[str, Observation]:
         if digest and (str(digest) not in found or item.at >= found[str(digest)].at):
             found[str(digest)] = item
     return found
-
-
-def forced(observations: Iterable[Observation]) -> tuple[Observation, ...]:
-    """Return the failures that were forced, to prove that the memory comes back."""
-    return tuple(item for item in observations if item.question.probe.startswith(FORCED))
 
 
 def by_cell(observations: Iterable[Observation]) -> dict[str, list[Observation]]:

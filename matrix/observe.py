@@ -11,7 +11,7 @@ from datetime import datetime
 from matrix.tier import Outcome, Tier
 
 SCHEMA = 1
-MACHINE, THRESHOLD, TRIAL = "machine", "threshold/", "trial/"
+MACHINE, THRESHOLD, TRIALS = "machine", "threshold/", ("trial/", "memory/")
 """What the probes are called that measure and judge nothing; their names begin so."""
 
 
@@ -42,8 +42,8 @@ class Question:
 
     @property
     def measures(self) -> bool:
-        """Return whether it measures and judges nothing: a machine's fingerprint, a threshold of memory, its trials."""
-        return self.probe == MACHINE or self.probe.startswith((THRESHOLD, TRIAL))
+        """Return whether it measures and judges nothing: a machine's fingerprint, a threshold of memory, a trial."""
+        return self.probe == MACHINE or self.probe.startswith((THRESHOLD, *TRIALS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from datetime import datetime
 from matrix.cell import Axis, Cell
 from matrix.errors import NothingRanError
 from matrix.finding import Effect, Kind
-from matrix.observe import TRIAL, Observation
+from matrix.observe import TRIALS, Observation
 from matrix.tier import RANKS, Outcome, Status, Tier
 from matrix.tried import Tried, short, tried
 
@@ -196,8 +196,8 @@ def _latest(observations: Iterable[Observation]) -> tuple[Observation, ...]:
     """Return the latest observation of each probe, shallow tiers first; of two at one time the one given later."""
     latest: dict[tuple[Tier, str, str], Observation] = {}
     for item in observations:
-        if item.question.probe.startswith(TRIAL):
-            # The threshold that they belong to has them all in its detail.
+        if item.question.probe.startswith(TRIALS):
+            # The thresholds, and the memory model, say what follows from them all.
             continue
         slot = item.question.slot
         if slot not in latest or item.at >= latest[slot].at:

@@ -9,6 +9,9 @@ Nothing that names a machine, a person or a place leaves (scrub.py): text is scr
 is not on its list is refused. What the store holds already is kept, lines are sorted, and the same observations give
 the same files, so the command may be repeated. The format is that of every store (matrix/store.py).
 
+``--raw NAME=FILE`` takes a file of text along, scrubbed, as ``raw/NAME``: what was recorded in a form of its own, as
+the forced failures are (`verl-matrix gpus forced --out`) and the result of a launch by hand.
+
 ``--check`` copies nothing and says whether the stores hold anything that they may not.
 """
 
@@ -41,6 +44,8 @@ DEEP = frozenset({Tier.IMPORT, Tier.BEHAVE, Tier.GPU})
 STATIC = frozenset({Tier.RESOLVE, Tier.SURFACE})
 _GPUS = re.compile(r"\b\d+ x ")
 """What the class of a machine says that has some (`matrix.probing.machine`)."""
+RAW = "raw"
+"""The folder of a store in which files lie that are no observations."""
 _SAMPLE = ("fingerprint", "fresh", "number", "spec")
 """Inputs by which answers of one probe are different samples and not newer ones."""
 
@@ -120,6 +125,11 @@ def faults(store: Store) -> Iterator[str]:
             yield f"{where}: {error}"
         told = [item.machine, item.question.cell, item.question.probe, *item.question.reads]
         yield from (f"{where}: `{text}` names a place or an address" for text in told if scrubbed(text) != text)
+    for path in sorted((store.folder / RAW).glob("*")):
+        text = path.read_text(encoding="utf-8")
+        if scrubbed(text) != text:
+            line = next(n for n, line in enumerate(text.splitlines(), 1) if scrubbed(line) != line)
+            yield f"{store.folder.name}: {RAW}/{path.name}:{line}: names a place, an address or a person"
 
 
 def _difference(item: Observation, clean: Observation) -> str:
@@ -132,13 +142,20 @@ def _difference(item: Observation, clean: Observation) -> str:
     return f"{name} says …{was[max(at - 20, 0) : at + 40]}…"
 
 
-def write(folder: Path, items: Iterable[Observation]) -> None:
-    """Leave a store of exactly these observations at `folder`, sorted; what was there goes once they are written."""
+def write(folder: Path, items: Iterable[Observation], raw: Mapping[str, str] | None = None) -> None:
+    """Leave a store of exactly these observations at `folder`, sorted; what was there goes once they are written.
+
+    Raw files stay, but for those that `raw` names anew.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((folder / RAW).glob("*"))} | dict(raw or {})
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".evidence-") as made:
         new = Path(made) / "new"
         Store(new).add(*sorted(items, key=_place))
         (new / "observations.lock").unlink(missing_ok=True)
+        for name, text in texts.items():
+            (new / RAW).mkdir(exist_ok=True)
+            (new / RAW / name).write_text(text, encoding="utf-8")
         old = Path(made) / "old"
         folder.rename(old)
         new.rename(folder)
@@ -159,6 +176,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--home", help="where the observations are (VERL_MATRIX_HOME)")
     parser.add_argument("--cells", action="append", metavar="GLOB", help="only cells of that name; may be repeated")
     parser.add_argument("--forbid", action="append", default=[], metavar="WORD", help="a name to take out of all text")
+    parser.add_argument("--raw", action="append", default=[], metavar="NAME=FILE", help="a file to take along")
     parser.add_argument("--check", action="store_true", help="say what is wrong with the stores, and copy nothing")
     options = parser.parse_args(argv)
     if options.check:
@@ -166,6 +184,14 @@ def main(argv: list[str] | None = None) -> int:
     if len(options.to) != 1:
         parser.error("name one folder of evidence")
     return _copy(options.to[0], options)
+
+
+def _raw(word: str) -> tuple[str, str]:
+    """Return name and text of a file that is to be taken along; raises ValueError, OSError."""
+    name, _, file = word.partition("=")
+    if not re.fullmatch(r"[\w.-]+", name) or not file:
+        raise ValueError(f"`{word}` is not written NAME=FILE, with a name that is that of a file")
+    return name, Path(file).read_text(encoding="utf-8", errors="replace")
 
 
 def _shipped() -> Path:
@@ -191,11 +217,12 @@ def _copy(to: Path, options: argparse.Namespace) -> int:
     words = _words(options.forbid)
     try:
         whole = evidence([kept(item, words) for item in (*held, *chosen)], gpu=gpu)
-    except ValueError as error:
+        raw = {name: scrubbed(text, words) for name, text in map(_raw, options.raw)}
+    except (ValueError, OSError) as error:
         sys.stdout.write(f"evidence: {error}\n")
         return 1
     before = {(item.question.key, item.at) for item in held}
-    write(to, whole)
+    write(to, whole, raw)
     new = [item for item in whole if (item.question.key, item.at) not in before]
     counts = Counter(item.question.tier.value for item in new)
     told = ", ".join(f"{tier} {counts[tier]}" for tier in (tier.value for tier in Tier) if counts[tier]) or "nothing"

@@ -11,15 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from matrix.figures import (  # noqa: E402  # noqa: E402
+from matrix.figures import (  # noqa: E402
     by_cell,
-    forced,
     gpu_probes,
     held_seconds,
     left_mib,
@@ -33,7 +33,7 @@ from matrix.observe import Observation  # noqa: E402
 from matrix.store import Store  # noqa: E402
 from matrix.tier import Outcome, Tier  # noqa: E402
 from reports.gpu import machine_rows, threshold_lines  # noqa: E402
-from tests.accuracy.evidence import latest  # noqa: E402
+from tests.accuracy.evidence import RAW, latest  # noqa: E402
 
 SHIPPED = ROOT / "reports" / "evidence" / "gpu"
 START_GOAL_S = 90.0
@@ -44,7 +44,7 @@ SLOWEST = 5
 """So many of the longest probes are named."""
 
 
-def lines(items: Sequence[Observation]) -> Iterator[str]:
+def lines(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]] = ()) -> Iterator[str]:
     """Yield the figures as text, a heading before each of its parts."""
     probes, cells = gpu_probes(items), by_cell(item for item in items if item.question.tier is Tier.GPU)
     for digest, item in machines(items).items():
@@ -60,7 +60,7 @@ def lines(items: Sequence[Observation]) -> Iterator[str]:
     yield from _per_verdict(cells)
     yield from _thresholds(items)
     yield from _starts(items)
-    yield from _left(items)
+    yield from _left(items, pushed)
 
 
 def _untested(found: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -115,21 +115,44 @@ def _starts(items: Sequence[Observation]) -> Iterator[str]:
         yield f"start of a PPO launch, {item.cell}: {told}; {phases}"
 
 
-def _left(items: Sequence[Observation]) -> Iterator[str]:
+def _left(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     gpu = [item for item in items if "gpu_left_mib" in item.detail]
-    pushed = forced(items)
-    rest = [item for item in gpu if item not in pushed]
-    after, over = sum(map(left_mib, rest)), sum(map(left_mib, pushed))
+    ran = [item for item in pushed if item.get("told") != "untested"]
+    over = sum(int(item.get("left_mib") or 0) for item in ran)
+    meant, slowest = sum(bool(item.get("as_meant")) for item in ran), max((_settled(item) for item in ran), default=0.0)
     yield ""
-    yield f"MiB left: {after} after {len(rest)} probes, {over} over {len(pushed)} forced failures"
+    yield f"MiB left: {sum(map(left_mib, gpu))} after {len(gpu)} probes"
+    yield f"MiB left: {over} over {len(ran)} of {len(pushed)} forced failures, {meant} as meant" + (
+        f"; the slowest back after {slowest:.2f} s" if ran else ""
+    )
     for item in filter(left_mib, gpu):
         yield f"  {left_mib(item)} MiB: {item.question.cell}: {item.question.probe}"
+    for entry in pushed:
+        if _is_off(entry):
+            yield f"  {entry.get('name')}: {entry.get('told')}, {entry.get('left_mib')} MiB left; {entry.get('reason')}"
 
 
-def failures(items: Sequence[Observation]) -> int:
-    """Return how many surprises and probes that left memory there are."""
+def _settled(entry: Mapping[str, Any]) -> float:
+    return float(entry.get("settle_s") or 0.0)
+
+
+def _is_off(entry: Mapping[str, Any]) -> bool:
+    """Return whether a failure that was forced left memory, or did not happen as it was meant to."""
+    return entry.get("told") != "untested" and (bool(entry.get("left_mib")) or not entry.get("as_meant"))
+
+
+def forced(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the forced failures that lie beside the observations (`raw/forced*.jsonl`)."""
+    files = [path for folder in folders for path in sorted((folder / RAW).glob("forced*.jsonl"))]
+    held = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in held if line.strip()]
+
+
+def failures(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]] = ()) -> int:
+    """Return how many surprises there are, and probes and forced failures that left memory."""
     gpu = [item for item in items if item.question.tier is Tier.GPU]
-    return sum(bool(left_mib(item) or ("::" in item.question.probe and surprise(item))) for item in gpu)
+    odd = sum(bool(left_mib(item) or ("::" in item.question.probe and surprise(item))) for item in gpu)
+    return odd + sum(map(_is_off, pushed))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -138,17 +161,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--store", type=Path, action="append", help="folder of a store; may be repeated")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     options = parser.parse_args(argv)
-    items = latest([item for folder in options.store or [SHIPPED] for item in Store(folder)])
+    folders = options.store or [SHIPPED]
+    items, pushed = latest([item for folder in folders for item in Store(folder)]), forced(folders)
     if options.json:
         found = gpu_probes(items)
         data = {"probes": found.to_json(), "thresholds": [limit.to_json() for limit in limits(items)]}
+        data |= {"forced": pushed}
         sys.stdout.write(f"{json.dumps(data, indent=1)}\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(items))
+        sys.stdout.writelines(f"{line}\n" for line in lines(items, pushed))
     if not any(item.question.tier is Tier.GPU and item.outcome is not Outcome.UNTESTED for item in items):
         sys.stdout.write("no GPU probe ran: nothing is shown of any GPU\n")
         return 10
-    return 1 if failures(items) else 0
+    return 1 if failures(items, pushed) else 0
 
 
 if __name__ == "__main__":
