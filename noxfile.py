@@ -51,7 +51,8 @@ def matrix(session: nox.Session) -> None:
     """Give every cell its verdict and write reports/out/ (HTML, Markdown, JSON, JUnit). The main job.
 
     All cells are resolved and their code compared; those of the group `embedded` are installed and probed too, where
-    there is room. `-- --tiers resolve,surface` is the quick way.
+    there is room, and on a machine with a GPU those of the group `gpu`, down to that tier. What is not tried here is
+    taken from the evidence that is shipped, and says so. `-- --tiers resolve,surface` is the quick way.
     """
     session.install("-e", ".")
     session.run("python", "-m", "matrix", "run", *session.posargs)
@@ -62,12 +63,36 @@ def matrix(session: nox.Session) -> None:
 def compat(session: nox.Session, cell: str) -> None:
     """Install one cell and run its probes: `nox -s "compat(CELL)"`, or `nox -s compat -- CELL... [--keep] [-k PROBE]`.
 
-    Exits with 1 where a record of a known failure disagrees with what was seen.
+    Probes that need GPUs run where there are that many. Exits with 1 where a record of a known failure disagrees with
+    what was seen here.
     """
     options = session.posargs[len(_named(session.posargs)) :]
     session.install("-e", ".")
     command = ["run", "--cells", cell, "--tiers", "resolve,surface,import,behave,gpu", "--fail-on", "disagreement"]
     session.run("python", "-m", "matrix", *command, "--out", f"reports/out/{cell}", *options)
+
+
+@nox.session
+def thresholds(session: nox.Session) -> None:
+    """Search on this machine's GPU for the most that fits: `nox -s thresholds -- CELL [--minutes N] [--questions ID]`.
+
+    Installs the cell and keeps it. `verl-matrix run --list --cells group:gpu` names cells; `-- --plan` needs neither.
+    """
+    named = _named(session.posargs)
+    session.install("-e", ".")
+    for cell in named:
+        session.run("python", "-m", "matrix", "env", "build", cell)
+        session.run("python", "-m", "matrix", "thresholds", cell, *session.posargs[len(named) :])
+    if not named:
+        session.run("python", "-m", "matrix", "thresholds", *session.posargs)
+
+
+@nox.session
+def evidence(session: nox.Session) -> None:
+    """Check that the shipped evidence holds nothing it may not, and print the figures of the tier gpu from it."""
+    session.install("-e", ".")
+    session.run("python", "tests/accuracy/evidence.py", "--check")
+    session.run("python", "tests/accuracy/gpu.py", *session.posargs)
 
 
 @nox.session

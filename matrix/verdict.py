@@ -261,7 +261,7 @@ def _counts(item: Mapping[str, object]) -> bool:
 
 
 def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[str, ...]:
-    """Return one line a tier, the worst outcome first; then what is untested, what is recorded elsewhere, the deviation."""
+    """Return one line a tier, the worst outcome first; then what is untested, what is recorded, the deviation."""
     lines = [_contradiction(item.observation) for item in weighed if item.observation.detail.get("disagreement")]
     untried = []
     for item in sorted(weighed, key=lambda item: -_rank(item.outcome)):
