@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from matrix.errors import DataError
 
@@ -47,17 +46,3 @@ def read_freeze(path: Path) -> Freeze:
     if not versions:
         raise DataError(path, "", "states no `name==version`", then="Write it with `pip freeze` on the host.")
     return Freeze(versions=versions, passed_over=tuple(passed_over))
-
-
-def same(wanted: str, found: str) -> bool:
-    """Return whether two versions are one release: a local suffix (`+cu130`) that only one of them has counts nothing.
-
-    Wheels of torch from its own index carry one and those of PyPI do not, and they are built from one source.
-    """
-    try:
-        left, right = Version(wanted), Version(found)
-    except InvalidVersion:
-        return wanted == found
-    if left.local is None or right.local is None:
-        return left.public == right.public
-    return left == right

@@ -14,7 +14,7 @@ from typing import Any
 
 from matrix import __version__
 from matrix.atomic import replace_file
-from matrix.bundle.freeze import NOTHING, Freeze, same
+from matrix.bundle.freeze import NOTHING, Freeze
 from matrix.bundle.joined import join_program
 from matrix.bundle.manifest import NAME, Bundle, BundledCell, Target
 from matrix.bundle.parts import DEFAULT, Source, write_parts
@@ -24,6 +24,7 @@ from matrix.bundle.wheelhouse import Wheelhouse, digest, fits_release
 from matrix.cell import Cell, Platform
 from matrix.errors import NoSpaceError, NothingRanError, ProvisionError, ToolError, UsageError
 from matrix.probing.folder import probes_folder
+from matrix.provision.inventory import same_release
 from matrix.provision.needs import NEEDS, REQUIREMENTS
 from matrix.provision.recipe import LocalWheel
 from matrix.provision.room import free_bytes, gigabytes
@@ -268,7 +269,7 @@ def _from_host(lock: Lock, have: Freeze, left_out: Mapping[str, str]) -> tuple[d
         found = have.versions.get(package.name)
         if found is None or package.name in left_out:
             continue
-        if same(str(package.version), found):
+        if same_release(str(package.version), found):
             host[package.name] = str(package.version)
         else:
             notes.append(f"the host has {package.name} {found}, the lock {package.version}: carried")

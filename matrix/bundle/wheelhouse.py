@@ -166,7 +166,7 @@ def local_wheel(name: str, path: Path, platform: Platform) -> LocalWheel:
 
 def fits_release(wheel: LocalWheel, wanted: Version) -> bool:
     """Return whether a wheel is of that release; a local version (`2.8.3+cu13torch2.11`) is one of it (PEP 440)."""
-    return wheel.version == wanted or (wanted.local is None and wheel.version.public == wanted.public)
+    return wheel.version == wanted or (wanted.local is None and Version(wheel.version.public) == wanted)
 
 
 def digest(path: Path) -> str:

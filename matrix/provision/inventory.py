@@ -104,3 +104,19 @@ def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> tuple[st
         elif not same(wanted[name], found[name]):
             lines.append(f"{name} is {found[name]}, the lock says {wanted[name]}")
     return tuple(lines)
+
+
+def same_release(wanted: str, found: str) -> bool:
+    """Return whether two versions are one release: a local suffix (`+cu130`) that only one of them has counts nothing.
+
+    Wheels of torch from its own index carry one and those of PyPI do not, and they are built from one source.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        left, right = Version(wanted), Version(found)
+    except InvalidVersion:
+        return wanted == found
+    if left.local is None or right.local is None:
+        return Version(left.public) == Version(right.public)
+    return left == right

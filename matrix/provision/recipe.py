@@ -137,7 +137,7 @@ def _fitting(package: Locked, offered: list[LocalWheel]) -> LocalWheel | None:
     """Return the wheel of that release; a local version (`2.8.3+cu13torch2.11`) is one of it (PEP 440)."""
     wanted = package.version
     for wheel in offered:
-        same = wheel.version == wanted or (wanted.local is None and wheel.version.public == wanted.public)
+        same = wheel.version == wanted or (wanted.local is None and Version(wheel.version.public) == wanted)
         if wheel.name == package.name and same:
             return wheel
     return None

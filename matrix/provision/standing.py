@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 from matrix.cell import MACHINES, VARIANTS, Axis, Cell, Pin, Platform, parse_name
 from matrix.errors import UsageError
 from matrix.provision.environment import Environment, Manifest, read_manifest
-from matrix.provision.inventory import Inventory, differences, take_inventory
+from matrix.provision.inventory import Inventory, differences, same_release, take_inventory
 from matrix.provision.needs import NEEDS
 from matrix.resolve.lock import parse_lock
 
@@ -86,20 +86,11 @@ def _differing(manifest: Manifest, folder: Path, inventory: Inventory) -> tuple[
         # An alias is in no lock; a wheel of the user's own may have a local version.
         wanted = {**{name: version for name, version in wanted.items() if name not in lock.versions}, **locked}
     found = {
-        name: wanted[name] if name in wanted and _same(wanted[name], version) else version
+        name: wanted[name] if name in wanted and same_release(wanted[name], version) else version
         for name, version in inventory.packages.items()
         if name in wanted or name not in NEEDS
     }
     return differences(wanted, found)
-
-
-def _same(wanted: str, found: str) -> bool:
-    """Return whether two versions are one release, a local suffix that only one of them has apart."""
-    try:
-        left, right = Version(wanted), Version(found)
-    except InvalidVersion:
-        return wanted == found
-    return left.public == right.public if left.local is None or right.local is None else left == right
 
 
 def _refuse_other(name: str, inventory: Inventory) -> None:
@@ -107,7 +98,7 @@ def _refuse_other(name: str, inventory: Inventory) -> None:
     wrong = []
     for pin in parse_name(name).pins if name else ():
         found = inventory.packages.get(pin.package)
-        if found is None or not _same(str(pin.version), found):
+        if found is None or not same_release(str(pin.version), found):
             wrong.append(f"{pin.package} is {found or 'not there'}, the name says {pin.version}")
     if wrong:
         raise UsageError(

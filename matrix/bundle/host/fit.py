@@ -48,9 +48,8 @@ def misfits(target: Json, cells: Sequence[Json]) -> list[str]:
         lines.append(f"the bundle is for {target['machine']}; this machine is {platform.machine()}")
     glibc = host_glibc()
     if numbers(glibc) < numbers(target["glibc"]):
-        lines.append(
-            f"the bundle needs glibc {target['glibc']} or newer; this system has {glibc or 'another C library'}"
-        )
+        held = f"glibc {glibc}" if glibc else "another C library"
+        lines.append(f"the bundle needs glibc {target['glibc']} or newer; this system has {held}")
     wanted = {name: version for cell in cells for name, version in cell["host"].items()}
     for name, version in sorted(wanted.items()):
         found = host_version(name)
