@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.cli.front import Front
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
+    from matrix.cli.front import Front
     from matrix.memory.gpu import Gpu
     from matrix.memory.knob import Knob
     from matrix.memory.prediction import Prediction
