@@ -86,7 +86,8 @@ class Nvml:
             handle = nv.nvmlDeviceGetHandleByIndex(index)
             try:
                 return int(nv.nvmlDeviceGetMemoryInfo(handle, version=nv.nvmlMemory_v2).used)
-            except (nv.NVMLError_NotSupported, nv.NVMLError_FunctionNotFound):
+            except nv.NVMLError:
+                # A driver older than that form of the question (510) has not the function, or takes it for malformed.
                 return int(nv.nvmlDeviceGetMemoryInfo(handle).used)
 
         return self._asked(ask)

@@ -43,11 +43,13 @@ class Placement:
         pool: hands out the GPUs; one for all visits of a run.
         driver: is asked what a probe left.
         warm: makes the first use of a GPU, so that what the driver keeps after it is there before the first probe.
+        settling: makes what watches the memory of granted GPUs.
     """
 
     pool: Pool
     driver: Driver = field(default_factory=driver)
     warm: Callable[[str], None] = warm
+    settling: Callable[..., Settling] = Settling
 
     @classmethod
     def here(cls) -> Placement:
@@ -116,7 +118,7 @@ class Placement:
         self, given: Surroundings, group: Sequence[PlannedProbe], ended: Ended, grant: Grant, found: Fingerprint
     ) -> None:
         self.warm(grant.visible)
-        settling = Settling(driver=self.driver, gpus=grant.gpus)
+        settling = self.settling(driver=self.driver, gpus=grant.gpus)
         detail: dict[str, object] = {"fingerprint": found.digest, "gpu": [gpu.name for gpu in grant.gpus]}
         others = settling.others_mib()
         if others:
