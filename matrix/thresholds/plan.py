@@ -9,8 +9,8 @@ from math import ceil, log2
 from matrix.thresholds.knobs import Script, Steps
 from matrix.thresholds.question import Asked
 
-FORETOLD = 4
-"""Trials until the edge lies between neighbours, where a prediction is near it."""
+FORETOLD = 6
+"""Trials until the edge lies between neighbours, where a prediction is near it, and those far below and above."""
 SECONDS = {Script.UPDATE: (6.0, 1.0), Script.ROLLOUT: (0.0, 45.0)}
 """Seconds that a fresh process adds to a trial, for a model of half a billion parameters, and those of a trial without
 what it computes; an engine starts anew for each."""
@@ -44,7 +44,7 @@ def planned(questions: Sequence[tuple[str, Asked, float | None]], minutes: float
     left = minutes * 60 if minutes else float("inf")
     rows = []
     for name, asked, predicted in questions:
-        search = FORETOLD if predicted is not None else ceil(log2(len(asked.values) + 1))
+        search = FORETOLD if predicted is not None else ceil(log2(len(asked.values) + 1)) + 1
         # Each trial of an engine has a process of its own, and so is a repeat already.
         confirming = 2 * (asked.repeats - (asked.knob.script is Script.ROLLOUT))
         fresh, used = SECONDS[asked.knob.script]

@@ -1,7 +1,7 @@
 """The search: where trials of rising values turn from survival to death, with as few of them as will do.
 
-It assumes that more is worse and shows it: a value that survives above one that does not means that there is no
-threshold, and says so. Both ends of what it finds are repeated in fresh processes. A trial in a fresh process outranks
+It assumes that more is worse and shows it, by a value far below the edge and one far above: one that survives above
+one that does not means that there is no threshold, and says so. Both ends of what it finds are repeated in fresh processes. A trial in a fresh process outranks
 those in a used one; a value counts as surviving only where it survived in each of the trials that count, so an edge
 that flickers is told as the largest value that held every time, and the values between are named.
 """
@@ -22,6 +22,8 @@ Recall = Callable[[float, bool, int], "Trial | None"]
 REPEATS = 2
 SETUP = ("trainer init", "first step")
 """Parts that come before a knob of the trainer counts."""
+FAR = 1.3
+"""So far above the edge, as a factor, a value is tried to see that it dies too."""
 NEAR = 0.06
 """How far above and below a prediction the bracket is put first."""
 
@@ -57,7 +59,7 @@ class Search:
         flaky: values that did both among the trials that count.
         trials: everything tried, in order.
         recalled: how many of these were stored already.
-        reason: why there is no threshold, "" where there is one.
+        reason: why there is no threshold, or what makes one less certain; "" for none.
     """
 
     found: Found
@@ -114,7 +116,8 @@ class _Asker:
         trial = stored or self.ask(value, fresh)
         self.trials.append(trial)
         if trial.ending is Ending.UNABLE:
-            raise _UnableError(f"{shown(value)}: {trial.how}: {_last(trial.text)}")
+            last = _last(trial.text)
+            raise _UnableError(f"{shown(value)}: " + (last if trial.how in last else f"{trial.how}: {last}"))
         return trial
 
     def of(self, value: float) -> tuple[Trial, ...]:
@@ -172,6 +175,10 @@ def search(
         return _result(asker, Found.UNABLE, reason=str(error))
     except EnoughError as error:
         return _cut(asker, str(error))
+    try:
+        _verify(values, asker, low, high)
+    except (EnoughError, _UnableError) as error:
+        return _concluded(values, asker, low, high, doubt=f"more values were not tried: {error}")
     return _concluded(values, asker, low, high)
 
 
@@ -227,6 +234,18 @@ def _settle(values: Sequence[float], asker: _Asker, low: int, high: int) -> tupl
         return low, high
 
 
+def _verify(values: Sequence[float], asker: _Asker, low: int, high: int) -> None:
+    """Try a value far below the edge and one far above it, where none was: more is worse only if it shows."""
+    if low > 0:
+        half = _place(values, values[low] / 2)
+        if not any(asker.survives(values[at]) is not None for at in range(half + 1)):
+            asker.judged(values[half])
+    if high < len(values) - 1:
+        far = min(_place(values, values[high] * FAR) + 1, len(values) - 1)
+        if not any(asker.survives(values[at]) is not None for at in range(far, len(values))):
+            asker.judged(values[far])
+
+
 def _below(values: Sequence[float], asker: _Asker, place: int) -> int:
     """Return the nearest place below whose value was tried and survives, -1 for none."""
     return max((at for at in range(place) if asker.survives(values[at])), default=-1)
@@ -238,7 +257,7 @@ def _above(values: Sequence[float], asker: _Asker, place: int) -> int:
     return min(tried, default=len(values))
 
 
-def _concluded(values: Sequence[float], asker: _Asker, low: int, high: int) -> Search:
+def _concluded(values: Sequence[float], asker: _Asker, low: int, high: int, doubt: str = "") -> Search:
     judged = asker.judgements
     lowest_fail = min((value for value, survives in judged.items() if not survives), default=None)
     highest_pass = max((value for value, survives in judged.items() if survives), default=None)
@@ -250,8 +269,8 @@ def _concluded(values: Sequence[float], asker: _Asker, low: int, high: int) -> S
         reason = f"{shown(values[0])}, the smallest, ends in {first.how} in {first.part or 'its start'}"
         return _result(asker, Found.ALL_FAIL, fails=values[0], reason=reason)
     if high == len(values):
-        return _result(asker, Found.ALL_PASS, passes=values[low])
-    return _result(asker, Found.THRESHOLD, passes=values[low], fails=values[high])
+        return _result(asker, Found.ALL_PASS, passes=values[low], reason=doubt)
+    return _result(asker, Found.THRESHOLD, passes=values[low], fails=values[high], reason=doubt)
 
 
 def _cut(asker: _Asker, why: str) -> Search:
