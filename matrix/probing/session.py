@@ -98,13 +98,17 @@ def collect(given: Surroundings, where: Path | None = None) -> tuple[list[Planne
         elif line.get("event") == "lost":
             lost.append(Lost(file=str(line["file"]), reason=str(line["reason"])))
     given.trials.unlink(missing_ok=True)
-    if not planned and not lost:
+    if code == _USAGE or (not planned and not lost):
+        # What a hook of the conftest refuses ends pytest with 4, after it has said what there is.
         raise ToolError(
-            "pytest found no probe in this environment.",
+            "pytest found no probe in this environment." if code != _USAGE else "A probe's marks make no sense.",
             why=_said(log) or f"It ended with {code}.",
             then="Run it by hand: " + " ".join(given.command("--collect-only", str(given.folder))),
         )
     return planned, lost
+
+
+_USAGE = 4
 
 
 def _until_end(given: Surroundings, command: Sequence[str], log: Path) -> int | None:

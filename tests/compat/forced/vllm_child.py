@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
             time.sleep(0.05)
     except Exception as error:
         say(f"engine died ({type(error).__name__})")
-    time.sleep(60)
+    time.sleep(600)
 
 
 def core_of(parent: int) -> int:
