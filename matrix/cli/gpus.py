@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from matrix.cli.front import Front
 from matrix.errors import NothingRanError, UsageError
 
 if TYPE_CHECKING:
+    from matrix.cli.front import Front
     from matrix.gpus.inventory import Inventory
     from matrix.gpus.nvml import Driver
     from matrix.probing.forced import Forced
