@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.cli.front import Front
 from matrix.errors import NothingRanError, UsageError
 
 if TYPE_CHECKING:
+    from matrix.cli.front import Front
     from matrix.home import Home
     from matrix.observe import Observation
     from matrix.provision.environment import Environment
