@@ -14,6 +14,7 @@ from matrix.cell import Cell
 from matrix.cli import wiring
 from matrix.cli.parser import build_parser
 from matrix.errors import ToolError, UsageError
+from matrix.gpus.inventory import Gpu, Inventory
 from matrix.home import Home
 from matrix.job import Silent
 from matrix.plan import Planned
@@ -49,11 +50,48 @@ def _args(words: str) -> argparse.Namespace:
         ("grid --tiers surface", {S}, set()),
     ],
 )
-def test_how_deep_each_command_goes(words: str, tiers: set[Tier], deep: set[Cell]) -> None:
+def test_how_deep_each_command_goes(
+    monkeypatch: pytest.MonkeyPatch, words: str, tiers: set[Tier], deep: set[Cell]
+) -> None:
+    monkeypatch.setattr(wiring, "gpus", Inventory)
     args = _args(words)
     wanted = wiring.tiers(args)
     assert wanted == tiers
     assert wiring.deep(args, PLANNED, wanted) == {item.name for item in deep}
+
+
+GPU_CELL = Planned(cell=cell(verl="0.9.1", vllm="0.26.0"), groups=("gpu",))
+H200 = Inventory(gpus=(Gpu(index=0, uuid="GPU-1", name="NVIDIA H200", memory=1 << 37, capability=(9, 0)),))
+HIDDEN = Inventory(why="CUDA_VISIBLE_DEVICES shows none of 1 GPU")
+
+
+@pytest.mark.parametrize(
+    ("words", "inventory", "tiers", "deep", "aside"),
+    [
+        ("run", H200, {R, S, M, B, G}, {ONE, GPU_CELL.cell}, ""),
+        ("run --here", H200, {S, M, B, G}, {ONE, OTHER, GPU_CELL.cell}, ""),
+        ("run --tiers resolve,surface", H200, {R, S}, set(), "it was not asked for"),
+        ("run", Inventory(), {R, S, M, B}, {ONE}, "this machine has no GPU"),
+        ("run", HIDDEN, {R, S, M, B}, {ONE}, f"this machine has no GPU: {HIDDEN.why}"),
+        ("run --tiers gpu", Inventory(), {R, G}, {ONE, OTHER, GPU_CELL.cell}, ""),
+        ("report", Inventory(), {R, S, M, B, G}, set(), "this machine has no GPU"),
+    ],
+)
+def test_where_there_is_a_gpu_its_cells_go_down_to_it_and_else_say_why_not(
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    inventory: Inventory,
+    tiers: set[Tier],
+    deep: set[Cell],
+    aside: str,
+) -> None:
+    monkeypatch.setattr(wiring, "gpus", lambda: inventory)
+    args, planned = _args(words), (*PLANNED, GPU_CELL)
+    wanted = wiring.tiers(args) if hasattr(args, "tiers") else frozenset(wiring.BUILT)
+    assert wanted == tiers
+    names = wiring.deep(args, planned, wanted)
+    assert names == {item.name for item in deep}
+    assert wiring.aside(planned, wanted, names) == ({GPU_CELL.cell.name: {G: aside}} if aside else {})
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,13 @@ def test_a_cell_that_cannot_be_installed_is_a_verdict(tmp_path: Path) -> None:
     assert list(Store(tmp_path / "store").find(probe=INSTALL))
 
 
+def test_a_cell_for_which_a_wheel_has_to_be_built_first_is_untested(tmp_path: Path) -> None:
+    error = ProvisionError("flash-attn 2.8.3 has no wheel.", then="Build one.", wheel_missing=True)
+    (seen,) = _visitor(tmp_path, FakeProvisioner(error=error)).visit(GOOD, RESOLVED, lambda text: None).observations
+    assert (seen.outcome, seen.question.probe) == (Outcome.UNTESTED, INSTALL)
+    assert seen.reason == "cannot be installed: flash-attn 2.8.3 has no wheel. Build one."
+
+
 def test_the_environment_is_let_go_whatever_happens(tmp_path: Path) -> None:
     def refuse(environment: Environment) -> None:
         raise ToolError("pytest could not be added.")

@@ -131,7 +131,15 @@ def test_every_package_in_the_way_is_named() -> None:
     with pytest.raises(ProvisionError, match=r"2 of the cell's packages") as caught:
         load_builds().check([locked("flash-attn"), locked("pyext", "0.7"), locked("pylatexenc", "2.10")], "3.12")
     assert caught.value.packages == ("flash-attn", "pyext")
+    assert not caught.value.wheel_missing, "pyext builds on no such Python, whoever tries"
     assert "VERL_MATRIX_WHEELS" in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [("flash-attn",), ("flash-attn", "unheard-of")])
+def test_what_somebody_has_to_build_first_is_no_fault_of_the_cell(names: tuple[str, ...]) -> None:
+    with pytest.raises(ProvisionError) as caught:
+        load_builds().check([locked(name) for name in names], "3.12")
+    assert caught.value.wheel_missing
 
 
 def test_the_build_requirements_are_pinned_with_their_digests() -> None:
