@@ -17,6 +17,13 @@ from matrix.thresholds.search import REPEATS
 QUESTIONS = Path(__file__).with_name("questions.toml")
 _LENGTHS = ("data.max_prompt_length", "data.max_response_length")
 
+_SIZES = (
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
+    "critic.ppo_micro_batch_size_per_gpu",
+)
+"""Sizes that verl wants to be told."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -45,8 +52,9 @@ class Asked:
 
     @property
     def settled(self) -> Workload:
-        """Return the workload with what the knob needs to count."""
-        return self.workload.with_settings(dict(self.knob.implied))
+        """Return the workload with what the knob needs to count, and one row where a size is left open."""
+        made = self.workload.with_settings(dict(self.knob.implied))
+        return made.with_settings({key: 1 for key in _SIZES if key in made.settings and made.settings[key] is None})
 
     @property
     def values(self) -> tuple[float, ...]:

@@ -1,9 +1,10 @@
 """The search: where trials of rising values turn from survival to death, with as few of them as will do.
 
-It assumes that more is worse and shows it, by a value far below the edge and one far above: one that survives above
-one that does not means that there is no threshold, and says so. Both ends of what it finds are repeated in fresh processes. A trial in a fresh process outranks
-those in a used one; a value counts as surviving only where it survived in each of the trials that count, so an edge
-that flickers is told as the largest value that held every time, and the values between are named.
+It assumes that more is worse and shows it, by a value far below the edge and one far above: one that survives above one
+that does not means that there is no threshold, and says so. Both ends of what it finds are repeated in fresh processes.
+A trial in a fresh process outranks those in a used one; a value counts as surviving only where it survived in each of
+the trials that count, so an edge that flickers is told as the largest value that held every time, and the values
+between are named.
 """
 
 from __future__ import annotations

@@ -13,12 +13,6 @@ from matrix.thresholds.knobs import Script
 from matrix.thresholds.question import Asked
 
 _ACTOR, _ROLLOUT, _MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
-_SMALL = (
-    f"{_ACTOR}.ppo_micro_batch_size_per_gpu",
-    f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu",
-    "critic.ppo_micro_batch_size_per_gpu",
-)
-"""Sizes that verl wants to be told; one row where the workload leaves them open."""
 ON_CPU: dict[str, Value] = {
     "trainer.device": "cpu",
     f"{_ACTOR}.strategy": "fsdp2",
@@ -40,7 +34,6 @@ def spec_of(asked: Asked, *, device: str, models: Path) -> dict[str, object]:
     settings = dict(work.settings)
     plain = Workload(shape=work.shape).settings
     defaults = sorted(key for key, value in settings.items() if plain.get(key) == value)
-    settings |= {key: 1 for key in _SMALL if key in settings and settings[key] is None}
     if device == "cpu":
         settings |= ON_CPU
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -221,7 +222,7 @@ def test_ladder_rises_in_units_and_no_step_is_wide(unit: int, low: int, span: in
     assert values[0] == low * unit
     assert values[-1] == (low + span) * unit
     assert all(value % unit == 0 for value in values)
-    for lower, higher in zip(values, values[1:], strict=False):
+    for lower, higher in itertools.pairwise(values):
         assert lower < higher <= max(lower + unit, lower * (1 + 1 / FINENESS))
 
 
