@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from kit import Cell, Trial, run_python
 from ppo.gpu_settings import GRAPHS, Place, Plan, overrides
+from ppo.timeline import spans
 from workload.shapes import SHAPES
 from workload.tokenizer import write_stand_in
 
@@ -100,7 +101,11 @@ def test_command_lines_are_valid(tmp_path: Path) -> None:
     }
     (tmp_path / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     ended = run_python(
-        str(COMPAT / "subjects" / "config_dry_run.py"), "ppo_trainer", str(tmp_path / "cases.json"), timeout=380
+        str(COMPAT / "subjects" / "config_dry_run.py"),
+        "ppo_trainer",
+        str(tmp_path / "cases.json"),
+        "brief",
+        timeout=380,
     )
     assert ended.code == 0, ended.fault
     (answer,) = [line for line in ended.stdout.splitlines() if line.startswith("DRY-RUN ")]
@@ -171,9 +176,10 @@ def test_start_up_is_told(run: Run, record_property: Any) -> None:
     """Every launch says when each phase was reached; where the time goes is for the report."""
     reached, prepared = run.result["reached"], run.result["prepared"]
     record_property("prepared", prepared)
-    record_property("reached", reached)
-    record_property("first_step_begins", reached.get("fit"))
-    record_property("first_step_ends", reached["step 1"])
+    record_property("startup", reached)
+    record_property("spans", spans(reached))
+    record_property("fit_begins_seconds", reached.get("fit"))
+    record_property("first_step_seconds", reached["step 1"])
     record_property("load", run.result["load"])
     times = list(reached.values())
     assert times == sorted(times)

@@ -19,18 +19,21 @@ PHASES: dict[str, re.Pattern[str]] = {
     "ray": re.compile(r"Started a local Ray instance"),
     # The process that drives the run has imported what it needs.
     "runner": re.compile(r"\(TaskRunner\w* pid=\d+\)"),
-    "data": re.compile(r"train and validate dataloader initialized|Size of train dataloader"),
+    "data": re.compile(r"train and validate dataloader initialized|Size of train dataloader|Total training steps:"),
     "workers": re.compile(r"\((?:WorkerDict|\w*Worker) pid=\d+\)|worker group kwargs"),
     "critic": re.compile(r"critic model engine initialized|ForTokenClassification contains \S+ parameters"),
-    "actor": re.compile(r"actor and ref model engine initialized|ForCausalLM contains \S+ parameters"),
+    "actor": re.compile(r"ForCausalLM contains \S+ parameters"),
+    "trainer": re.compile(r"actor and ref model engine initialized"),
     # The server of vLLM has imported; its arguments are printed.
     "server": re.compile(r"\['serve',|vLLMHttpServer, replica_rank"),
     # In the processes of the engine.
     "engine core": re.compile(r"Initializing a V1 LLM engine|EngineCore\w* pid=\d+.*(?:Waiting for READY|INFO)"),
+    "engine worker": re.compile(r"\(Worker(?:_\w+)? pid=\d+\)"),
     "engine weights": re.compile(r"Model loading took|Loading weights took"),
     "engine graphs": re.compile(r"Graph capturing finished"),
     "engine": re.compile(r"init engine \(profile"),
     "served": re.compile(r"Application startup complete|Uvicorn running|vLLM API server started"),
+    "agents": re.compile(r"\(AgentLoopWorker\w* pid=\d+\)"),
     "fit": re.compile(r"all initialize finished, ready to fit|Training Progress:\s+0%|Training from scratch"),
 }
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
