@@ -13,6 +13,7 @@ import pytest
 from matrix.cell import Cell
 from matrix.deep import INSTALL, deep_tiers
 from matrix.errors import IndexUnreachableError, MatrixError, NoSpaceError, NothingRanError, ProvisionError, ToolError
+from matrix.gpus.fingerprint import PROBE as MACHINE
 from matrix.job import Job, Probed, Tell, Visitor
 from matrix.observe import Observation
 from matrix.probing.visit import Stay
@@ -298,3 +299,91 @@ def test_the_environment_one_stands_in_is_probed_as_it_is(tmp_path: Path) -> Non
     first = make().visit(GOOD, None, lambda text: None)
     assert ([item.outcome for item in first.observations], first.reused) == ([Outcome.OK], 0)
     assert make().visit(GOOD, None, lambda text: None).reused == 1
+
+
+WITH_GPU = frozenset({Tier.RESOLVE, Tier.IMPORT, Tier.GPU})
+
+
+@dataclass
+class Meeting(FakeVisitor):
+    """A visitor whose visits only go on once all have begun; where they run is kept."""
+
+    width: int = 2
+    threads: set[int] = field(default_factory=set)
+    begun: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=20))
+
+    def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
+        self.threads.add(threading.get_ident())
+        if self.width > 1:
+            self.begun.wait()
+        answer = FakeVisitor.visit(self, cell, resolved, tell)
+        if cell.name == BAD.name and self.width > 1 and isinstance(self.found[GOOD.name], KeyboardInterrupt):
+            assert self.stopped.wait(20)
+            raise ToolError("uv was ended.")
+        return answer
+
+
+GPU_OK = {name: _seen(cell, (Tier.IMPORT, Outcome.OK), (Tier.GPU, Outcome.OK)) for name, cell in
+          ((GOOD.name, GOOD), (BAD.name, BAD))}  # fmt: skip
+
+
+def test_with_several_gpus_cells_are_visited_side_by_side(tmp_path: Path) -> None:
+    heard, visitor = Heard(), Meeting(GPU_OK)
+    result = run(_job(tmp_path, visitor, tiers=WITH_GPU, progress=heard))
+    assert len(visitor.threads) == 2
+    assert threading.get_ident() not in visitor.threads
+    assert [verdict.deepest for verdict in result.verdicts] == [Tier.GPU, Tier.GPU]
+    # What is said of a cell names it, since lines of several come mixed.
+    assert {f"note {GOOD.name}: begins", f"note {BAD.name}: begins"} < set(heard.lines)
+    assert [(tally.tier, tally.new) for tally in result.tallies[1:]] == [(Tier.IMPORT, 2), (Tier.GPU, 2)]
+
+
+@pytest.mark.parametrize(("width", "tiers"), [(1, WITH_GPU), (4, WITH_GPU - {Tier.GPU})])
+def test_without_several_gpus_one_comes_after_the_other(tmp_path: Path, width: int, tiers: frozenset[Tier]) -> None:
+    visitor = FakeVisitor({GOOD.name: OK, BAD.name: OK}, width=width)
+    heard = Heard()
+    run(_job(tmp_path, visitor, tiers=tiers, progress=heard))
+    assert visitor.visited == [GOOD.name, BAD.name]
+    assert "note   begins" in heard.lines
+
+
+def test_an_interrupt_ends_what_runs_beside_it_and_blames_nobody(tmp_path: Path) -> None:
+    visitor = Meeting({**GPU_OK, GOOD.name: KeyboardInterrupt()})
+    result = run(_job(tmp_path, visitor, tiers=WITH_GPU))
+    assert result.interrupted
+    assert visitor.stopped.is_set()
+    assert result.failures == ()
+    assert all("interrupted before it was asked" in verdict.reasons[0] for verdict in result.verdicts)
+
+
+def test_a_fault_of_one_visit_ends_the_others(tmp_path: Path) -> None:
+    visitor = Meeting({**GPU_OK, GOOD.name: ValueError("a fault of the tool")})
+    with pytest.raises(ValueError, match="a fault of the tool"):
+        run(_job(tmp_path, visitor, tiers=WITH_GPU))
+    assert visitor.stopped.is_set()
+
+
+@pytest.mark.parametrize(("probe", "deepest"), [(Outcome.UNTESTED, Tier.IMPORT), (Outcome.OK, Tier.GPU)])
+def test_what_the_machine_is_says_nothing_of_whether_a_cell_works(
+    tmp_path: Path, probe: Outcome, deepest: Tier
+) -> None:
+    machine = observation(GOOD.name, Tier.GPU, Outcome.OK, probe=MACHINE)
+    tried = observation(GOOD.name, Tier.GPU, probe, "skipped", probe="compat/a")
+    imported = observation(GOOD.name, Tier.IMPORT, Outcome.OK, probe="compat/b")
+    probed = Probed(observations=(imported, tried, machine))
+    result = run(_job(tmp_path, FakeVisitor({GOOD.name: probed}), cells=(GOOD,), tiers=WITH_GPU))
+    assert result.verdicts[0].deepest is deepest
+    assert result.tallies[-1].new == (deepest is Tier.GPU)
+
+
+def test_whoever_visits_can_be_stopped_from_another_thread(tmp_path: Path) -> None:
+    provisioner = FakeProvisioner()
+    visitor = _visitor(tmp_path, provisioner)
+    assert visitor.width == 1
+    visitor.stop()
+    assert provisioner.asked == ["stop"]
+    stay = Stay(prober=visitor.prober, environment=environment())
+    stay.stop()
+    assert stay.width == 1
+    with pytest.raises(KeyboardInterrupt):
+        stay.visit(GOOD, None, lambda text: None)

@@ -172,14 +172,19 @@ def test_as_long_as_some_comes_back_nothing_is_ended() -> None:
 
 
 def test_each_end_is_tried_until_one_helps() -> None:
-    used, clock, called = {0: 0}, FakeClock(), []
+    used, clock = {0: 0}, FakeClock()
+    called: list[str] = []
 
     def helps() -> list[str]:
         used[0] = 0
         called.append("second")
         return ["raylet", "raylet"]
 
-    watched = _settling(used, clock, ends=[lambda: called.append("first") or [], helps, lambda: pytest.fail("third")])
+    def in_vain() -> list[str]:
+        called.append("first")
+        return []
+
+    watched = _settling(used, clock, ends=[in_vain, helps, lambda: pytest.fail("third")])
     watched.begin()
     used[0] = 1
     settled = watched.settle()
@@ -388,5 +393,5 @@ def test_of_a_machine_that_tells_nothing_nothing_is_said(tmp_path: Path) -> None
 def test_a_gpu_that_cannot_be_warmed_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     warming.warm("0")
-    monkeypatch.setattr(warming.sys, "executable", str(tmp_path / "gone"))
+    monkeypatch.setattr("matrix.gpus.warming.sys.executable", str(tmp_path / "gone"))
     warming.warm("0")
