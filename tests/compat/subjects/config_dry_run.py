@@ -1,8 +1,8 @@
 """A dry run of a configuration in this environment: verl's own files, hydra's own composition, verl's own checks.
 
 `python config_dry_run.py CONFIG FILE [brief]` prints one line, `DRY-RUN ` and JSON: for each list of overrides that the
-JSON in FILE holds by name, {"stage", "error", "resolved", "effective"}. `stage` is how far it came: `compose` (hydra refuses),
-`resolve` (an interpolation fails), `validate` (verl's check raises), `typed` (a node does not fit its class), `done`.
+JSON in FILE holds by name, {"stage", "error", "resolved", "effective"}. `stage` is how far it came: `compose` (hydra
+refuses), `resolve` (an interpolation fails), `validate` (verl's check raises), `typed` (a node does not fit its class), `done`.
 With `brief` the last two, which are long, are left out.
 Nothing is started. Runs on Python 3.10 with verl, hydra and what verl imports.
 """
