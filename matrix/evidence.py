@@ -12,16 +12,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from matrix.cell import Cell
+from packaging.version import Version
+
+from matrix.cell import Axis, Cell, parse_name
 from matrix.errors import UsageError
 from matrix.observe import Observation
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
+from matrix.tried import tried
 
 SHIPPED = Path(__file__).parents[1] / "reports" / "evidence"
 """Where the evidence of the project lies."""
 NONE = "none"
 """The word for no evidence at all, where a folder of it is asked for."""
+ALIKE = 5
+"""So many other cells that hold the same versions are told of."""
 
 
 class Evidence:
@@ -54,9 +59,37 @@ class Evidence:
             if store.damage
         )
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return the names of the cells that something is recorded of, each once."""
+        return tuple(dict.fromkeys(name for store in self.stores for name in store.cells))
+
 
 def _marked(item: Observation, store: Store) -> Observation:
     return replace(item, shipped=store.folder.name)
+
+
+def alike(cell: Cell, evidence: Evidence) -> tuple[str, ...]:
+    """Return what is recorded of other cells that hold all versions of this one and more, the deepest tier of each.
+
+    It says nothing of the cell itself: what it leaves open may be other versions there. Those tried deepest first.
+    """
+    asked = {(pin.axis, pin.version, pin.variant) for pin in cell.pins}
+    found = []
+    for name in evidence.cells:
+        if name == cell.name or not asked <= _pins(name):
+            continue
+        told = [item for item in tried(evidence.for_cell(name)) if item.ran and item.tier.is_deep]
+        if told:
+            found.append((-told[-1].tier.depth, name, told[-1].line))
+    return tuple(f"{name}, which holds these versions: {line}" for _, name, line in sorted(found)[:ALIKE])
+
+
+def _pins(name: str) -> set[tuple[Axis, Version, str]]:
+    try:
+        return {(pin.axis, pin.version, pin.variant) for pin in parse_name(name).pins}
+    except UsageError:
+        return set()
 
 
 def shipped(given: str | None = None) -> Evidence:
@@ -110,4 +143,5 @@ def _stands_back(item: Observation, known: dict[tuple[Tier, str, str], Observati
     """Return whether an observation from here says only that nothing was tried, where the evidence says something."""
     if item.outcome is not Outcome.UNTESTED or not item.question.tier.is_deep:
         return False
-    return item.question.slot in known or (item.question.probe == item.question.tier.value and item.question.tier in tiers)
+    whole = item.question.probe == item.question.tier.value
+    return item.question.slot in known or (whole and item.question.tier in tiers)

@@ -96,6 +96,11 @@ class Store:
         detail = observation.detail
         return observation if not isinstance(detail, Detail) or detail.is_whole() else None
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return the names of the cells that were observed, each once, in the order of their first observation."""
+        return tuple(self._by_cell)
+
     def for_cell(self, name: str) -> tuple[Observation, ...]:
         """Return the observations of the cell of that name, oldest first."""
         return tuple(self._observation(self._lines[line]) for line in self._by_cell.get(name, ()))

@@ -68,6 +68,7 @@ def report(args: argparse.Namespace, front: Front) -> int:
 def check(args: argparse.Namespace, front: Front) -> int:
     """Print the verdict of one set of versions; 0 works or degraded as far as tried, 1 broken or conflict."""
     from matrix.axes import load_axes
+    from matrix.evidence import alike
     from matrix.run import run as run_job
     from matrix.spec import parse_cell
     from matrix.verdict import exit_code
@@ -81,10 +82,13 @@ def check(args: argparse.Namespace, front: Front) -> int:
         added=args.added,
         axes=load_axes(),
     )
-    result = run_job(wiring.open_job(args, (Planned(cell=asked),), front.progress()))
+    job = wiring.open_job(args, (Planned(cell=asked),), front.progress())
+    result = run_job(job)
     (verdict,) = result.verdicts
     if result.interrupted:
         raise KeyboardInterrupt
+    if job.evidence is not None:
+        result = replace(result, notes=(*result.notes, *alike(asked, job.evidence)))
     if args.json:
         _say(_json(front.run_json(result)))
     code = exit_code(result.verdicts)

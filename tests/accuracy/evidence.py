@@ -82,11 +82,16 @@ def evidence(store: Iterable[Observation], cells: Iterable[str] = ("*",), gpu: b
 
 
 def _says_something(item: Observation) -> bool:
-    return item.outcome is not Outcome.UNTESTED or item.question.tier is Tier.GPU
+    """Return whether it is an answer, or names what a machine with GPUs could not try."""
+    return item.outcome is not Outcome.UNTESTED or (item.question.tier is Tier.GPU and _had_gpus(item))
 
 
 def _fits(item: Observation, gpu: bool | None) -> bool:
-    return gpu is None or bool(_GPUS.search(item.question.reads.get("machine", item.machine))) is gpu
+    return gpu is None or _had_gpus(item) is gpu
+
+
+def _had_gpus(item: Observation) -> bool:
+    return bool(_GPUS.search(item.question.reads.get("machine", item.machine)))
 
 
 def _place(item: Observation) -> tuple[object, ...]:

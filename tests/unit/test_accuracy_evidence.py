@@ -32,6 +32,7 @@ def home(tmp_path: Path) -> Path:
         observation("a", Tier.IMPORT, probe="compat/x.py::one", reads={"lock": "new"}, at=LATER),
         observation("a", Tier.BEHAVE, Outcome.UNTESTED, probe="compat/x.py::two"),
         observation("a", Tier.GPU, probe="compat/x.py::three"),
+        observation("a", Tier.GPU, Outcome.UNTESTED, "needs 1 GPU; this machine has no GPU", probe="compat/x.py::four"),
         observation("b", Tier.SURFACE),
         observation("b", Tier.BEHAVE, Outcome.UNTESTED, probe="compat/x.py::two"),
         observation("c", Tier.BEHAVE, Outcome.DEGRADED, probe="compat/x.py::two", reads={"machine": "x86"}),

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import matrix.evidence
+from matrix.cell import Cell, parse_name
 from matrix.errors import UsageError
-from matrix.evidence import Evidence, joined, shipped
+from matrix.evidence import Evidence, alike, joined, shipped
 from matrix.observe import Observation
 from matrix.run import recall
 from matrix.store import Store
@@ -181,6 +182,26 @@ def test_a_run_and_a_report_take_the_evidence_along(tmp_path: Path) -> None:
     assert bare.reasons == ("gpu untested: this machine has no GPU",)
     asked = replace(one, tiers=frozenset({Tier.RESOLVE, Tier.SURFACE}), evidence=None, aside={})
     assert run(asked).verdicts[0].reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (cell(verl="0.9.1", vllm="0.24.0"), 1),
+        (cell(verl="0.9.1", vllm="0.24.0", torch="2.11.0"), 1),
+        (cell(verl="0.9.1", vllm="0.26.0"), 0),
+        (cell(verl="0.9.1", vllm="0.24.0", ray="2.60.0"), 0),
+        (parse_name(CELL), 0),
+    ],
+    ids=lambda value: value.name if isinstance(value, Cell) else str(value),
+)
+def test_other_cells_that_hold_the_same_versions_are_told_of(asked: Cell, told: int, tmp_path: Path) -> None:
+    static = observation("verl0.9.1-vllm0.24.0-tf5.9.0", Tier.SURFACE)
+    Store(tmp_path).add(*visit(), static, observation("no name of a cell", Tier.GPU, probe="compat/a.py::b"))
+    lines = alike(asked, Evidence([tmp_path]))
+    assert lines == told * (
+        f"{CELL}, which holds these versions: gpu: degraded, 3 of 4 probes, NVIDIA H200, 2026-11-30, shipped evidence",
+    )
 
 
 @pytest.mark.parametrize(
