@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 import matrix
+import matrix.evidence
+from matrix.cli import wiring
+from matrix.gpus.inventory import Inventory
 from tests.unit.cli_stack import CELLS, RELEASES, Said, check_golden, process, record_axes, said, steady, stocked
 from tests.unit.http_server import Site
 
@@ -36,6 +39,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _small_axes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record_axes(monkeypatch, home / "axes.toml")
     monkeypatch.setenv("COLUMNS", "100")
+    # The real one, and a GPU of this machine, would change what is printed.
+    monkeypatch.setattr(matrix.evidence, "SHIPPED", home / "evidence")
+    monkeypatch.setattr(wiring, "gpus", Inventory)
 
 
 def _said(site: Site, home: Path, words: str) -> Said:
