@@ -33,6 +33,7 @@ class Part(StrEnum):
     ACTIVATIONS = "activations"
     LOGITS = "logits"
     SYNC = "weight sync"
+    WORKSPACE = "workspaces"
     OVERHEAD = "allocator"
     ENGINE_CONTEXT = "engine context"
     ENGINE_WEIGHTS = "engine weights"
@@ -55,6 +56,7 @@ _ALLOCATED = frozenset(
         Part.ACTIVATIONS,
         Part.LOGITS,
         Part.SYNC,
+        Part.WORKSPACE,
     }
 )
 

@@ -11,7 +11,7 @@ from matrix.memory.knob import Knob
 from matrix.memory.phase import GIB, Holding, Part, Phase
 from matrix.memory.tokens import Pass, by_sequences, by_tokens
 from matrix.memory.trained import Trained
-from matrix.memory.workload import Forward, Strategy, Training, Workload
+from matrix.memory.workload import Attention, Forward, Strategy, Training, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +78,19 @@ class Prediction:
 
 
 def predict(
-    workload: Workload, total: int, *, given: Constants | None = None, profiles_graphs: bool = True
+    workload: Workload,
+    total: int,
+    *,
+    given: Constants | None = None,
+    profiles_graphs: bool = True,
+    flash_loss: bool | None = None,
 ) -> Prediction:
     """Return what the workload holds on a card of `total` bytes, in the second step or later.
 
-    `given` are constants other than those of this release; `profiles_graphs` is `Engine`'s.
+    `given` are constants other than those of this release; `profiles_graphs` is `Engine`'s; `flash_loss` says whether
+    flash-attn's cross-entropy is there (None: where its attention is used it must be).
     """
-    made = _Model(workload, total, given or constants(), profiles_graphs)
+    made = _Model(workload, total, given or constants(), profiles_graphs, flash_loss)
     phases = dict(made.phases())
     return Prediction(
         workload=workload,
@@ -98,10 +104,14 @@ def predict(
 class _Model:
     """The parts of a workload on one GPU, and what they hold together in each phase."""
 
-    def __init__(self, workload: Workload, total: int, given: Constants, profiles_graphs: bool) -> None:
+    def __init__(
+        self, workload: Workload, total: int, given: Constants, profiles_graphs: bool, flash_loss: bool | None
+    ) -> None:
         self.workload = workload
         self.total = total
         self.constants = given
+        by_attention = workload.actor.attention is Attention.FLASH_2
+        self.flash_loss = by_attention if flash_loss is None else flash_loss
         self.engine = Engine(workload=workload, total=total, constants=given, profiles_graphs=profiles_graphs)
         self.actor = self._trained(workload.actor, head=True)
         self.critic = self._trained(workload.critic, head=False) if workload.critic is not None else None
@@ -158,6 +168,7 @@ class _Model:
             settings=settings,
             gpus=self.workload.n_gpus,
             head=head,
+            flash_loss=self.flash_loss,
             constants=self.constants,
         )
 
@@ -187,12 +198,13 @@ class _Model:
 
     def _with(self, training: Holding, engine: Holding) -> Holding:
         """Return the training process with its context and its allocator's overhead, and the engine beside it."""
-        allocated = training.allocated
         workspace = self.constants.trainer_workspace_bytes
+        allocated = training.allocated + workspace
         own = Holding(
             parts={
                 Part.CONTEXT: self.constants.trainer_context_bytes + self.constants.trainer_other_bytes,
-                Part.OVERHEAD: self.constants.allocator_overhead * allocated + workspace,
+                Part.WORKSPACE: workspace,
+                Part.OVERHEAD: self.constants.allocator_overhead * allocated,
             }
         )
         return own + training + engine

@@ -15,7 +15,7 @@ from matrix.memory.constants import Constants
 from matrix.memory.phase import Holding, Part
 from matrix.memory.shape import Shape
 from matrix.memory.tokens import Pass
-from matrix.memory.vocabulary import Logits, has_flash_loss, logits
+from matrix.memory.vocabulary import Logits, logits
 from matrix.memory.workload import Optimizer, Strategy, Training
 
 HALF = 2
@@ -24,12 +24,17 @@ HALF = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """An actor or a critic on one GPU. `head` says whether it has an output layer as wide as the vocabulary."""
+    """An actor or a critic on one GPU.
+
+    `head` says whether it has an output layer as wide as the vocabulary, `flash_loss` whether flash-attn computes its
+    cross-entropy.
+    """
 
     shape: Shape
     settings: Training
     gpus: int
     head: bool
+    flash_loss: bool
     constants: Constants
 
     @property
@@ -216,5 +221,5 @@ class Trained:
             self.settings,
             self.constants,
             entropy=entropy,
-            flash=has_flash_loss(self.settings),
+            flash=self.flash_loss,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from matrix.memory.constants import Constants
-from matrix.memory.workload import Attention, Training
+from matrix.memory.workload import Training
 
 LOGIT = 2
 """Bytes of a logit in bfloat16."""
@@ -49,11 +49,6 @@ def logits(
         forward = max(forward, base + _entropy(tokens, vocabulary, settings, constants))
         backward += _entropy_backward(tokens, vocabulary, settings)
     return Logits(forward=forward, backward=backward)
-
-
-def has_flash_loss(settings: Training) -> bool:
-    """Return whether flash-attn is there for the cross-entropy: where its attention is used it must be."""
-    return settings.attention is Attention.FLASH_2
 
 
 def _entropy(tokens: int, vocabulary: int, settings: Training, constants: Constants) -> float:

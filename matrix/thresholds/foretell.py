@@ -13,7 +13,7 @@ from matrix.thresholds.knobs import Script
 from matrix.thresholds.question import Asked
 
 
-def foretold(asked: Asked) -> float | None:
+def foretold(asked: Asked, predicting: Callable[[Workload, int], Prediction] = predict) -> float | None:
     """Return the largest of the search's values that the memory model lets survive under the question's cap.
 
     A trial of the trainer runs without a rollout beside it, so what the model says of one is left out; what `beside`
@@ -24,7 +24,7 @@ def foretold(asked: Asked) -> float | None:
     total, work = asked.cap.bytes, asked.settled
     survives = _trainer(asked, total) if asked.knob.script is Script.UPDATE else partial(_rollout, asked)
     try:
-        fitting = [value for value in asked.values if survives(predict(_at(work, asked.knob.key, value), total))]
+        fitting = [value for value in asked.values if survives(predicting(_at(work, asked.knob.key, value), total))]
     except UsageError:
         return None
     return max(fitting, default=None)
