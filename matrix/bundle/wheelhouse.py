@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -97,7 +98,8 @@ class Wheelhouse:
         except OSError as error:
             raise _unwritable(self.root, error) from error
         finally:
-            aside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
         raise CorruptFileError(
             f"{offer.filename} has not the SHA-256 that the lock states.",
             why=f"It was fetched again and was no better: {found}.",

@@ -140,16 +140,18 @@ def stack(tmp: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> Stack:
     monkeypatch.setattr("matrix.bundle.maker.build_tool_wheel", lambda: tool)
     monkeypatch.setattr("matrix.bundle.maker.requirements", lambda: ("uv>=0.9", "helper"))
     said: list[str] = []
-    options: dict[str, object] = {"find_python": lambda _: Path(sys.executable)} | more
+    options: dict[str, object] = {
+        "find_python": lambda _: Path(sys.executable),
+        "builds": BuildTable(builds=(), backends={}),
+    }
     house = Wheelhouse(
         root=tmp / "wheels",
-        builds=BuildTable(builds=(), backends={}),
         uv=find_uv(),
         uv_cache=tmp / "uv",
         index_url="http://index",
         fetcher=shelf,  # type: ignore[arg-type]
         say=said.append,
-        **options,  # type: ignore[arg-type]
+        **(options | more),  # type: ignore[arg-type]
     )
     return Stack(Maker(wheelhouse=house, solver=answers, say=said.append), shelf, answers, tmp / "bundle", said)
 
