@@ -12,13 +12,16 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from matrix.errors import UsageError  # noqa: E402
 from matrix.figures import (  # noqa: E402
+    Limit,
     by_cell,
     gpu_probes,
     held_seconds,
@@ -29,8 +32,13 @@ from matrix.figures import (  # noqa: E402
     start_ups,
     surprise,
 )
+from matrix.memory.workload import Workload  # noqa: E402
 from matrix.observe import Observation  # noqa: E402
 from matrix.store import Store  # noqa: E402
+from matrix.thresholds.cap import Cap  # noqa: E402
+from matrix.thresholds.foretell import foretold  # noqa: E402
+from matrix.thresholds.knobs import knob_named  # noqa: E402
+from matrix.thresholds.question import Asked  # noqa: E402
 from matrix.tier import Outcome, Tier  # noqa: E402
 from reports.gpu import machine_rows, threshold_lines  # noqa: E402
 from tests.accuracy.evidence import RAW, latest  # noqa: E402
@@ -90,17 +98,52 @@ def _per_verdict(cells: dict[str, list[Observation]]) -> Iterator[str]:
 
 
 def _thresholds(items: Sequence[Observation]) -> Iterator[str]:
+    """Yield the thresholds: what was foretold before the search, what was measured, what the model foretells now."""
     found = limits(items)
     answered = [limit for limit in found if limit.answered]
-    errors = [abs(limit.error) for limit in answered if limit.error is not None]
-    within = sum(error <= GOAL for error in errors)
-    spread = f"; median error {median(errors):.0%}, largest {max(errors):.0%}" if errors else ""
     yield ""
-    yield (
-        f"thresholds: {len(answered)} of {len(found)} measured, {len(errors)} of them foretold, "
-        f"{within} within {GOAL:.0%}{spread}"
-    )
-    yield from (f"  {line}" for line in (threshold_lines(found) if found else ()))
+    yield f"thresholds: {len(answered)} of {len(found)} measured"
+    now = [replace(limit, predicted=_foretold_now(limit)) for limit in found]
+    yield f"  foretold before the search: {_errors(answered)}"
+    yield f"  foretold by the model as it is now: {_errors([limit for limit in now if limit.answered])}"
+    if found:
+        heads, *rows = threshold_lines(found)
+        told = ["now", *(_shown(limit) for limit in now)]
+        width = max(len(word) for word in told)
+        yield from (f"  {word:<{width}}  {line}" for word, line in zip(told, (heads, *rows), strict=True))
+
+
+def _errors(found: Sequence[Limit]) -> str:
+    errors = [abs(limit.error) for limit in found if limit.error is not None]
+    if not errors:
+        return "none"
+    within = sum(error <= GOAL for error in errors)
+    spread = f"median error {median(errors):.0%}, largest {max(errors):.0%}"
+    return f"{len(errors)} of {len(found)}, {within} of them within {GOAL:.0%}; {spread}"
+
+
+def _shown(limit: Limit) -> str:
+    error = limit.error
+    value = "none" if limit.predicted is None else f"{limit.predicted:g}"
+    return value if error is None else f"{value} ({error:+.0%})"
+
+
+def _foretold_now(limit: Limit) -> float | None:
+    """Return what the memory model foretells today of a question that was asked then; None where it cannot be read."""
+    detail = limit.observation.detail
+    cap, workload = detail.get("cap"), detail.get("workload")
+    if not isinstance(cap, Mapping) or not isinstance(workload, Mapping):
+        return None
+    try:
+        asked = Asked(
+            knob=knob_named(limit.knob),
+            workload=Workload.from_json(workload),
+            cap=Cap(name=str(cap["name"]), bytes=int(cap["bytes"])),
+            beside=int(str(detail.get("beside") or 0)),
+        )
+        return foretold(asked)
+    except (UsageError, KeyError, ValueError):
+        return None
 
 
 def _starts(items: Sequence[Observation]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from matrix.observe import Observation
 from matrix.store import Store
+from matrix.thresholds.foretell import foretold
+from matrix.thresholds.question import load_questions
 from matrix.tier import Outcome
 from tests.accuracy.evidence import main as copy
 from tests.accuracy.gpu import main
@@ -37,14 +40,19 @@ def _printed(
     return code, capsys.readouterr().out
 
 
+def renamed(item: Observation) -> Observation:
+    """Return the observation as one of a card of its own, so that it is another threshold."""
+    return replace(item, question=replace(item.question, probe=f"{item.question.probe}-other"))
+
+
 def test_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    items = [
-        *visit(),
-        START,
-        threshold(),
-        threshold("critic.ppo_micro", largest=8, smallest=9, predicted=10),
-        trial(1, 1),
-    ]
+    listed = {item.id: item.asked for item in load_questions()}["actor-24"]
+    assert listed.cap is not None
+    real = threshold(listed.knob.key, largest=25, smallest=26, predicted=25)
+    cap = {"name": listed.cap.name, "bytes": listed.cap.bytes, "words": "capped"}
+    real = replace(real, detail={**real.detail, "workload": listed.settled.to_json(), "cap": cap})
+    wide = threshold("critic.ppo_micro", largest=8, smallest=9, predicted=10)
+    items = [*visit(), START, threshold(), wide, renamed(real), trial(1, 1)]
     code, out = _printed(tmp_path, capsys, *items, forced=[KILLED, {**KILLED, "told": "untested", "as_meant": False}])
     assert code == 0
     lines = out.splitlines()
@@ -55,16 +63,21 @@ def test_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "untested: 1 probes",
         "  needs 2 GPUs; this machine has 1 GPU: test_nccl_gpu.py::test_two",
         "GPU seconds per verdict: 80 (mean of 1 cells), median 80, 80 to 80",
-        "thresholds: 2 of 2 measured, 2 of them foretold, 1 within 10%; median error 14%, largest 25%",
+        "thresholds: 3 of 3 measured",
+        "  foretold before the search: 3 of 3, 2 of them within 10%; median error 2%, largest 25%",
         f"start of a PPO launch, {CELL}: 78.4 s to the first step (goal 90 s); {phases}",
         "MiB left: 0 after 4 probes",
         "MiB left: 0 over 1 of 2 forced failures, 1 as meant; the slowest back after 0.42 s",
     ):
         assert told in lines
+    # Of workloads that are none nothing is foretold now; of the real one it is, by the model as it is.
+    now = foretold(listed)
+    assert [line for line in lines if line.startswith(f"  {now:g} (")]
+    assert "foretold by the model as it is now: 1 of 3" in out
     assert any(line.startswith("machine sha256:") and "driver 580.159.04, CUDA 13.0" in line for line in lines)
     assert main(["--store", str(tmp_path / "gpu"), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["probes"]["ran"], len(data["thresholds"]), len(data["forced"])) == (4, 2, 2)
+    assert (data["probes"]["ran"], len(data["thresholds"]), len(data["forced"])) == (4, 3, 2)
 
 
 @pytest.mark.parametrize(
