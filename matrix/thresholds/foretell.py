@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 
 from matrix.errors import UsageError
 from matrix.memory.phase import Holding, Part, Phase
 from matrix.memory.prediction import Prediction, predict
-from matrix.memory.workload import Workload
-from matrix.thresholds.knobs import Script
+from matrix.thresholds.knobs import Script, Steps
 from matrix.thresholds.question import Asked
 
 

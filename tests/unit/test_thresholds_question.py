@@ -94,7 +94,7 @@ def test_knob_of_a_critic_needs_one() -> None:
             f"threshold/{SMALL}:256+512,actor.param_offload=true/{MICRO}/24GiB-1024MiB",
         ),
         ({"critic.enable": False}, None, 0, f"threshold/{SMALL}:512+512,no-critic/{MICRO}/whole"),
-        ({f"{ROLLOUT}.max_model_len": 1024}, None, 0, f"threshold/{SMALL}:512+512,rollout.max_model_len=1024/{MICRO}/whole"),
+        ({f"{ROLLOUT}.n": 4}, None, 0, f"threshold/{SMALL}:512+512,rollout.n=4/{MICRO}/whole"),
         ({"data.train_batch_size": 64}, None, 0, f"threshold/{SMALL}:512+512,train_batch_size=64/{MICRO}/whole"),
     ],
 )  # fmt: skip

@@ -103,7 +103,7 @@ class Verdict:
 
 HOW = (
     # vLLM's own refusals first: they are told together with what torch said underneath.
-    ("no KV cache", r"No available memory for the cache blocks|larger than the (?:available|maximum number of tokens)"),
+    ("no KV cache", r"No available memory for the cache blocks"),
     ("KV cache too small", r"to serve at least one request|larger than the available KV cache|KV cache is needed"),
     ("free memory below utilization", r"Free memory on device .* is less than desired GPU memory utilization"),
     ("cumem", r"CUDA Error: out of memory"),
