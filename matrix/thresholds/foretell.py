@@ -9,6 +9,7 @@ from functools import partial
 from matrix.errors import UsageError
 from matrix.memory.phase import Holding, Part, Phase
 from matrix.memory.prediction import Prediction, predict
+from matrix.memory.workload import Workload
 from matrix.thresholds.knobs import Script, Steps
 from matrix.thresholds.question import Asked
 
@@ -17,21 +18,24 @@ def foretold(asked: Asked, predicting: Callable[[Workload, int], Prediction] = p
     """Return the largest of the search's values that the memory model lets survive under the question's cap.
 
     A trial of the trainer runs without a rollout beside it, so what the model says of one is left out; what `beside`
-    says takes its place. None where there is no cap, the knob is none of the model's, or no value survives.
+    says takes its place. `predicting` is the model, this release's by default. None where there is no cap, the knob is none of the model's, or no value survives.
     """
     if asked.cap is None:
         return None
     total, work = asked.cap.bytes, asked.settled
     survives = _trainer(asked, total) if asked.knob.script is Script.UPDATE else partial(_rollout, asked)
+
+    def fits(value: float) -> bool:
+        return survives(predicting(work.with_settings({asked.knob.key: value}), total))
+
     try:
-        fitting = [value for value in asked.values if survives(predicting(_at(work, asked.knob.key, value), total))]
+        if asked.knob.steps is Steps.FRACTION:
+            # vLLM's share fits between two bounds only.
+            return max((value for value in asked.values if fits(value)), default=None)
+        count = bisect_left(asked.values, True, key=lambda value: not fits(value))
     except UsageError:
         return None
-    return max(fitting, default=None)
-
-
-def _at(work: Workload, key: str, value: float) -> Workload:
-    return work.with_settings({key: value})
+    return asked.values[count - 1] if count else None
 
 
 def _trainer(asked: Asked, total: int) -> Callable[[Prediction], bool]:
