@@ -18,7 +18,8 @@ def foretold(asked: Asked, predicting: Callable[[Workload, int], Prediction] = p
     """Return the largest of the search's values that the memory model lets survive under the question's cap.
 
     A trial of the trainer runs without a rollout beside it, so what the model says of one is left out; what `beside`
-    says takes its place. `predicting` is the model, this release's by default. None where there is no cap, the knob is none of the model's, or no value survives.
+    says takes its place. `predicting` is the model, this release's by default. None where there is no cap, the knob is
+    none of the model's, or no value survives.
     """
     if asked.cap is None:
         return None
