@@ -14,6 +14,7 @@ from matrix.cell import VARIANTS, Axis, Cell, Deviation, Pin, Platform
 from matrix.datafile import Table, read
 from matrix.errors import NothingRanError
 from matrix.select import parse_patterns, select
+from matrix.tier import Status
 
 CELLS = Path(__file__).with_name("cells.toml")
 REPRODUCTIONS = Path(__file__).with_name("reproductions.toml")
@@ -31,6 +32,7 @@ class Planned:
         source: where its versions are stated ("" when somebody just asked).
         date: as of when the source says so.
         targeted: the file itself says platform or snapshot, so the command line does not replace them.
+        expected: how the cell is known to come out, where that is bad; None where nothing is said.
     """
 
     cell: Cell
@@ -38,6 +40,7 @@ class Planned:
     source: str = ""
     date: datetime | None = None
     targeted: bool = False
+    expected: Status | None = None
 
     @property
     def data(self) -> dict[str, object]:
@@ -70,6 +73,7 @@ class Planned:
             "reason": cell.reason,
             "source": self.source,
             "date": self.date.date().isoformat() if self.date else None,
+            "expected": self.expected.value if self.expected else None,
         }
 
 
@@ -174,6 +178,7 @@ def _entry(table: Table) -> Iterator[Planned]:
     added = table.texts("with", ())
     reason, source = table.text("reason"), table.text("source")
     date = table.moment("date")
+    expected = _expected(table)
     table.end()
     for combination in itertools.product(*named.values()):
         pins = tuple(
@@ -197,6 +202,7 @@ def _entry(table: Table) -> Iterator[Planned]:
             source=source,
             date=date,
             targeted=platform is not None or as_of is not None,
+            expected=expected,
         )
 
 
@@ -219,6 +225,16 @@ def _variants(table: Table, named: dict[Axis, tuple[Version, ...]]) -> dict[Axis
         if variant not in VARIANTS.get(axis, ()):
             raise inner.error(axis.value, f"{axis.value} has no variant `{variant}`")
     return found
+
+
+def _expected(table: Table) -> Status | None:
+    """Return the status that a cell is known to have; one that is expected to work needs no such word."""
+    text = table.text("expected", "")
+    if not text:
+        return None
+    if text not in (Status.BROKEN, Status.CONFLICT, Status.DEGRADED):
+        raise table.error("expected", f"is broken, conflict or degraded, not `{text}`")
+    return Status(text)
 
 
 def _as_of(table: Table) -> datetime | None:

@@ -183,6 +183,7 @@ def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Pro
         workers=count,
         tools=_tools(),
         plan={item.cell.name: item for item in planned},
+        expected={item.cell.name: item.expected for item in planned if item.expected is not None},
         deep=names,
         visitor=functools.partial(open_visitor, args, home, store, resolver, progress),
         unkept=unkept,

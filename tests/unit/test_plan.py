@@ -13,6 +13,7 @@ from matrix.axes import load_axes
 from matrix.cell import Axis, Cell, Pin, Platform, parse_name
 from matrix.errors import DataError, NothingRanError, UsageError
 from matrix.plan import Plan, load_cells, plan
+from matrix.tier import Status
 
 BASE = 'reason = "why"\nsource = "here"\ndate = 2026-01-02\n'
 
@@ -68,6 +69,7 @@ WRONG: list[tuple[str, str]] = [
     ('verl = "0.9.1"\noverrides = ["numpy<"]\ndeviation = "x"', "cell[1].overrides: "),
     ('verl = "0.9.1"\ndeviation = "x"', "cell[1].deviation: says why, but"),
     ('verl = "0.9.1"\ngroups = "ci"', "cell[1].groups: must be an array"),
+    ('verl = "0.9.1"\nexpected = "works"', "cell[1].expected: is broken, conflict or degraded, not `works`"),
 ]
 
 
@@ -76,6 +78,18 @@ def test_a_wrong_entry_is_named_with_its_field(cells_file: Path, entry: str, mes
     with pytest.raises(DataError) as caught:
         load_cells([written(cells_file, 'verl = "0.9.0"', entry)])
     assert str(caught.value).startswith(f"{cells_file}: {message}")
+
+
+def test_a_cell_may_be_known_to_be_bad(cells_file: Path) -> None:
+    (known, plain) = load_cells([written(cells_file, 'verl = "0.9.1"\nexpected = "conflict"', 'verl = "0.9.0"')])
+    assert (known.expected, plain.expected) == (Status.CONFLICT, None)
+    assert (known.data["expected"], plain.data["expected"]) == ("conflict", None)
+
+
+def test_the_sets_of_the_guides_are_expected_to_come_out_as_they_are(shipped: Plan) -> None:
+    told = {item.cell.name: item.expected for item in shipped.planned if "guide" in item.groups}
+    assert len(told) == 3
+    assert set(told.values()) == {Status.CONFLICT}
 
 
 def test_a_table_that_is_no_cell_is_refused(cells_file: Path) -> None:
@@ -165,6 +179,7 @@ def test_a_plan_renders_to_json(cells_file: Path) -> None:
             "reason": "why",
             "source": "here",
             "date": "2026-01-02",
+            "expected": None,
         }
     ]
     asked = Plan(planned=plan((), extra=[parse_name("verl+vllm.ge.0.7")]).planned).data[0]
