@@ -2,7 +2,8 @@
 
 `python config_dry_run.py CONFIG FILE [brief]` prints one line, `DRY-RUN ` and JSON: for each list of overrides that the
 JSON in FILE holds by name, {"stage", "error", "resolved", "effective"}. `stage` is how far it came: `compose` (hydra
-refuses), `resolve` (an interpolation fails), `validate` (verl's check raises), `typed` (a node does not fit its class), `done`.
+refuses), `resolve` (an interpolation fails), `validate` (verl's check raises), `typed` (a node does not fit its class),
+`done`.
 With `brief` the last two, which are long, are left out.
 Nothing is started. Runs on Python 3.10 with verl, hydra and what verl imports.
 """
