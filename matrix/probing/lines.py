@@ -12,6 +12,9 @@ from typing import Any
 from matrix.gpus.need import Need, read_capability
 from matrix.tier import Tier
 
+NOT_BEGUN = "not_begun"
+"""In the detail of a probe whose turn never came (no time was left, a GPU's memory was lost): it is asked again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedProbe:
@@ -122,6 +125,11 @@ class EndedProbe:
     predicted: str = ""
     seen: str = ""
     detail: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def never_begun(cls, test: str, reason: str) -> EndedProbe:
+        """Return the end of a probe whose turn never came."""
+        return cls(test=test, outcome="untested", reason=reason, detail={NOT_BEGUN: True})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EndedProbe:

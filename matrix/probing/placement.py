@@ -161,4 +161,4 @@ def _most(needs: Sequence[Need]) -> Need:
 
 def _refuse(probes: Sequence[PlannedProbe], reason: str, ended: Ended) -> None:
     for probe in probes:
-        ended(EndedProbe(test=probe.test, outcome="untested", reason=reason))
+        ended(EndedProbe.never_begun(probe.test, reason))

@@ -19,7 +19,7 @@ from matrix.observe import Observation, Question
 from matrix.probing import processes
 from matrix.probing.cellfile import CellFacts, digest
 from matrix.probing.folder import file_digest, probes_folder, shared_digest, whole_digest
-from matrix.probing.lines import EndedProbe, Lost, PlannedProbe
+from matrix.probing.lines import NOT_BEGUN, EndedProbe, Lost, PlannedProbe
 from matrix.probing.machine import Machine, this_machine
 from matrix.probing.outcome import Said, said
 from matrix.probing.placement import Fingerprint, Placement
@@ -157,8 +157,7 @@ class Prober:
             failure = self.failures.get(probe.failure) if probe.failure else None
             says = said(probe, end, failure, subject.facts.versions)
             observation = self._observation(subject, probe, says, end.seconds)
-            if end.outcome != "untested" or "ran out" not in end.reason:
-                self.store.add(observation)
+            self.store.add(observation)
             found[end.test] = observation
             # A small cell lacks the packages of most probes: a line for each would hide those that ran.
             if says.outcome is not Outcome.UNTESTED:
@@ -264,7 +263,9 @@ class Prober:
         yield from (item for item in stored if item is not None)
 
     def _stored(self, subject: Subject, probe: PlannedProbe) -> Observation | None:
-        return self.store.get(self.question(subject, probe).key)
+        """Return the stored answer; that a probe never began is kept to be shown, and is none."""
+        found = self.store.get(self.question(subject, probe).key)
+        return None if found is not None and found.detail.get(NOT_BEGUN) else found
 
     def _memory(self, subject: Subject) -> Path:
         """Return where it is kept what there is to run in this cell: that depends on its set and on all probes."""

@@ -101,7 +101,7 @@ def collect(given: Surroundings, where: Path | None = None) -> tuple[list[Planne
     if code == _USAGE or (not planned and not lost):
         # What a hook of the conftest refuses ends pytest with 4, after it has said what there is.
         raise ToolError(
-            "pytest found no probe in this environment." if code != _USAGE else "A probe's marks make no sense.",
+            "A probe's marks make no sense." if planned else "pytest found no probe in this environment.",
             why=_said(log) or f"It ended with {code}.",
             then="Run it by hand: " + " ".join(given.command("--collect-only", str(given.folder))),
         )
@@ -302,7 +302,7 @@ class Watch:
 
     def _give_up(self, reason: str) -> None:
         for test in list(self._left):
-            self._tell(EndedProbe(test=test, outcome="untested", reason=reason))
+            self._tell(EndedProbe.never_begun(test, reason))
             self._left.pop(test)
 
 

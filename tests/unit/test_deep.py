@@ -297,7 +297,8 @@ def test_the_environment_one_stands_in_is_probed_as_it_is(tmp_path: Path) -> Non
         Stay, environment=environment(), prober=prober(tmp_path, folder, patterns=("test_passes",))
     )
     first = make().visit(GOOD, None, lambda text: None)
-    assert ([item.outcome for item in first.observations], first.reused) == ([Outcome.OK], 0)
+    assert [item.question.probe for item in first.observations] == [INSTALL, "compat/test_plain.py::test_passes"]
+    assert ({item.outcome for item in first.observations}, first.reused) == ({Outcome.OK}, 0)
     assert make().visit(GOOD, None, lambda text: None).reused == 1
 
 

@@ -201,7 +201,8 @@ def test_what_a_probe_leaves_is_ended_and_proved_gone(tmp_path: Path) -> None:
 
 
 def test_memory_that_does_not_come_back_is_red_and_the_gpu_is_used_no_further(tmp_path: Path) -> None:
-    found = _run(_prober(tmp_path, FakeDriver(told=many(1)), test_stuck=STUCK))
+    made = _prober(tmp_path, FakeDriver(told=many(1)), test_stuck=STUCK)
+    found = _run(made)
     stuck, after = found["test_stuck"], found["test_not_any_more"]
     assert found["test_before"].outcome is Outcome.OK
     assert (stuck.outcome, stuck.detail["gpu_left_mib"]) == (Outcome.BROKEN, 5)
@@ -209,6 +210,10 @@ def test_memory_that_does_not_come_back_is_red_and_the_gpu_is_used_no_further(tm
     assert stuck.detail["findings"]
     assert after.outcome is Outcome.UNTESTED
     assert after.reason == "test_stuck.py::test_stuck left 5 MiB on the GPU, which did not come back"
+    assert [item.reason for item in made.store.find(probe="*not_any_more")] == [after.reason]
+    (tmp_path / "held" / "1").unlink()
+    made.patterns = ("not_any_more",)
+    assert _run(made)["test_not_any_more"].outcome is Outcome.OK
 
 
 def test_what_others_hold_is_told(tmp_path: Path) -> None:

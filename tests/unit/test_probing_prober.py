@@ -11,7 +11,7 @@ from matrix.cell import parse_name
 from matrix.errors import ToolError
 from matrix.job import Probed
 from matrix.observe import Observation
-from matrix.probing.lines import PlannedProbe
+from matrix.probing.lines import NOT_BEGUN, PlannedProbe
 from matrix.probing.prober import Prober, matches
 from matrix.probing.session import Limits
 from matrix.store import Store
@@ -251,7 +251,9 @@ def test_what_there_is_no_time_left_for_is_untested_and_asked_again(
     folder = folder_of(tmp_path / "probes", test_plain=PLAIN)
     seen = _run(prober(tmp_path, folder, patterns=("test_behaves", "test_passes"), limits=limits))
     assert {item.outcome for item in seen.values()} == {outcome}
-    assert len(Store(tmp_path / "store")) == 0
+    assert all(item.detail.get(NOT_BEGUN) for item in Store(tmp_path / "store"))
+    again = _run(prober(tmp_path, folder, patterns=("test_behaves", "test_passes")))
+    assert {item.outcome for item in again.values()} == {Outcome.OK}
 
 
 def test_a_pytest_that_does_not_start_is_a_tools_error(tmp_path: Path) -> None:
