@@ -73,12 +73,13 @@ def run(args: argparse.Namespace, front: Front) -> int:
         sys.stderr.write(f"{args.have}: passed over, no version: {line}\n")
     cells = _cells(args)
     platform = cells[0].platform if cells else wiring.platform(args) or Platform()
+    builds = _builds(args.build, platform)
     order = Order(
         cells=tuple((cell, _lock(cell, args, front)) for cell in cells),
         platform=platform,
         part_size=part_size,
         have=have,
-        builds=_builds(args.build, platform),
+        builds=builds,
         leave_out=tuple(str(canonicalize_name(name)) for name in args.leave_out),
         models=tuple(args.model),
     )
@@ -213,17 +214,24 @@ def _lines(bundle: Bundle, out: Path) -> list[str]:
     before: frozenset[str] = frozenset()
     for cell in bundle.cells:
         before |= frozenset(bundle.parts_of(bundle.files_of(cell)))
-        lines.append(f"{cell.name}: {len(cell.wheels)} wheels; complete with the first {len(before)} parts")
+        first = "part" if len(before) == 1 else f"{len(before)} parts"
+        lines.append(f"{cell.name}: {len(cell.wheels)} wheels; complete with the first {first}")
         if cell.host:
-            lines.append(f"  from the host, at the locked version: {len(cell.host)} packages")
+            lines.append(f"  from the host, at the locked version: {_counted(len(cell.host), 'package')}")
         if cell.left_out:
             told = ", ".join(f"{name} {version}" for name, version in cell.left_out.items())
             lines.append(f"  not carried (a deviation): {told}")
         lines += [f"  note: {note}" for note in cell.notes]
     target = bundle.target
     lines.append(f"for CPython {target.python} on {target.machine}, glibc {target.glibc} or newer")
-    lines.append(f"{len(bundle.parts)} parts, {gigabytes(bundle.size)}, and bundle.json and unbundle.py in {out}")
+    lines.append(
+        f"{_counted(len(bundle.parts), 'part')}, {gigabytes(bundle.size)}, and bundle.json and unbundle.py in {out}"
+    )
     return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _tell(text: str) -> None:

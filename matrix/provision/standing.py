@@ -31,7 +31,7 @@ def here(python: Path | None = None, cell: str = "") -> Environment:
         ToolError: the interpreter does not answer.
         UsageError: what is installed is not what `cell` names.
     """
-    python = python or Path(sys.executable)
+    python = (python or Path(sys.executable)).absolute()
     inventory = take_inventory(python, dict(os.environ))
     notes = [f"{item} is there too, shadowed by another version of it" for item in inventory.shadowed]
     if inventory.nameless:
@@ -67,7 +67,8 @@ def here(python: Path | None = None, cell: str = "") -> Environment:
 
 def manifest_of(python: Path) -> Manifest | None:
     """Return the manifest of the environment that `python` is of, None where this tool did not make it."""
-    return read_manifest(python.absolute().parents[1]) if len(python.absolute().parents) > 1 else None
+    folder = python.absolute().parent.parent
+    return read_manifest(folder)
 
 
 def _differing(manifest: Manifest, folder: Path, inventory: Inventory) -> tuple[str, ...]:

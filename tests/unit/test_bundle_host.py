@@ -419,6 +419,18 @@ def test_a_pattern_that_names_no_cell_is_refused(made: Stack, tmp_path: Path) ->
         unbundle(tmp_path / "host", made.out, cell=["verl*"])
 
 
+def test_the_program_says_what_is_wrong_and_exits_with_1(
+    made: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _two(made)
+    monkeypatch.setattr(sys, "argv", ["unbundle.py", "--into", str(tmp_path / "host"), str(made.out), "--check"])
+    assert program.main() == 0
+    assert capsys.readouterr().err == ""
+    (made.out / "part.000").unlink()
+    assert program.main() == 1
+    assert "part.000 is missing" in capsys.readouterr().err
+
+
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.defpath}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.version import Version
@@ -42,8 +43,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stack:
     return stack(tmp_path, monkeypatch)
 
 
-def _data(made: Stack) -> dict[str, dict[str, object]]:
-    data: dict[str, dict[str, object]] = json.loads((made.out / "bundle.json").read_text())
+def _data(made: Stack) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((made.out / "bundle.json").read_text())
     return data
 
 
@@ -72,7 +73,7 @@ def test_what_the_host_has_as_locked_stays_behind(made: Stack) -> None:
     assert (found.host, found.left_out) == ({"same": "1.0"}, {"out": "1.0"})
     assert found.needs == {"pytest": "9.0", "pluggy": "1.6"}
     assert found.notes == ("the host has other 2.0, the lock 1.0: carried",)
-    assert found.wanted == {"ray": "1.0", "same": "1.0", "other": "1.0"} | found.needs
+    assert found.wanted == {"ray": "1.0", "same": "1.0", "other": "1.0", **found.needs}
     assert _data(made)["asked"] == {"have": dict(sorted(have.versions.items())), "leave_out": ["out"]}
 
 
