@@ -295,16 +295,18 @@ def test_where_a_tokenizer_is_looked_for(tmp_path: Path, monkeypatch: pytest.Mon
     assert copy_tokenizer(model) == "bytes"
     vocabulary = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     assert vocabulary["a"] == ord("a")
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "bundle" / "cells" / "one"))
     for name, place in (
         ("XDG_CACHE_HOME", tmp_path / "xdg" / "verl-matrix" / "workload" / "tokenizer"),
         ("VERL_MATRIX_HOME", tmp_path / "home" / "cache" / "workload" / "tokenizer"),
+        ("", tmp_path / "bundle" / "workload" / "tokenizer"),
         ("VERL_MATRIX_TOKENIZER", tmp_path / "given"),
     ):
         place.mkdir(parents=True)
         for path in built.iterdir():
             (place / path.name).write_bytes(path.read_bytes())
-        root = {"XDG_CACHE_HOME": "xdg", "VERL_MATRIX_HOME": "home", "VERL_MATRIX_TOKENIZER": "given"}[name]
-        monkeypatch.setenv(name, str(tmp_path / root))
+        if name:
+            monkeypatch.setenv(name, str(tmp_path / place.relative_to(tmp_path).parts[0]))
         assert find_tokenizer() == place
     # `merges.txt` of these few ranks is short, but longer than the stand-in's.
     assert copy_tokenizer(model) == copy_tokenizer(model, built)

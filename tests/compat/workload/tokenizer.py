@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +182,9 @@ def places() -> list[Path]:
     found = []
     if os.environ.get(TOKENIZER):
         found.append(Path(os.environ[TOKENIZER]))
-    # Beside these files, where a bundle puts it: nothing has to be told then.
+    # Where nothing has to be told: beside these files, and in a bundle (DIR/workload, where DIR/cells/NAME is this cell).
     found.append(Path(__file__).with_name("built"))
+    found += [folder / "workload" / "tokenizer" for folder in Path(sys.prefix).parents[1:2]]
     if os.environ.get(HOME):
         found.append(Path(os.environ[HOME], "cache", "workload", "tokenizer"))
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
