@@ -17,7 +17,7 @@ from matrix.failure import Family
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = ("matrix", "reports", "bench")
-NAMES = {"griffe": "griffelib", "hydra": "hydra-core"}
+NAMES = {"griffe": "griffelib", "hydra": "hydra-core", "pynvml": "nvidia-ml-py"}
 """Modules whose distribution has another name."""
 DATA = (
     "matrix/axes.toml",
