@@ -148,7 +148,7 @@ def _profiles_graphs(version: str) -> bool:
 def _knobs(asked: list[str], workload: Workload) -> tuple[Knob, ...]:
     """Return the knobs that are asked for, else those that the settings put in force; raises UsageError."""
     from matrix.memory.knob import Knob
-    from matrix.memory.prediction import in_force
+    from matrix.memory.passes import in_force
 
     if not asked:
         return in_force(workload)

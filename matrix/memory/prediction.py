@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from matrix.memory.constants import Constants, constants
 from matrix.memory.engine import Engine
-from matrix.memory.knob import Knob
+from matrix.memory.passes import actor_pass, budgets, critic_pass, update_pass
 from matrix.memory.phase import GIB, Holding, Part, Phase
-from matrix.memory.tokens import Pass, by_sequences, by_tokens
 from matrix.memory.trained import Trained
 from matrix.memory.workload import Attention, Forward, Strategy, Training, Workload
 
@@ -156,7 +155,7 @@ class _Model:
         yield Rule(
             name="a sequence within max_model_len", phase=init, need=load.length, have=load.max_model_len, unit="tokens"
         )
-        for key, budget in _budgets(load):
+        for key, budget in budgets(load):
             yield Rule(name=key, phase=Phase.ACTOR_UPDATE, need=load.length, have=budget, unit="tokens")
         for phase, holding in phases.items():
             if phase is not init:
@@ -208,58 +207,3 @@ class _Model:
             }
         )
         return own + training + engine
-
-
-def update_pass(load: Workload) -> Pass:
-    """Return the largest micro-batch of the actor's update, on one GPU."""
-    return _cut(load, load.actor, load.actor.ppo_max_token_len_per_gpu)
-
-
-def critic_pass(load: Workload, *, update: bool) -> Pass:
-    """Return the largest micro-batch of the critic's update, or of its values; always cut by tokens (`Knob`)."""
-    assert load.critic is not None
-    budget = load.critic.ppo_infer_max_token_len_per_gpu
-    if not update:
-        return by_tokens(_share(load.train_batch_size * load.n, load), load.length, budget)
-    budget = budget if load.use_v1 else load.critic.ppo_max_token_len_per_gpu
-    return by_tokens(_share(load.critic.ppo_mini_batch_size * load.n, load), load.length, budget)
-
-
-def actor_pass(load: Workload, forward: Forward) -> Pass:
-    """Return the largest micro-batch of the old (or the reference's) log-probabilities, on one GPU."""
-    total = _share(load.train_batch_size * load.n, load)
-    if forward.use_dynamic_bsz:
-        return by_tokens(total, load.length, forward.max_token_len_per_gpu)
-    return by_sequences(total, load.length, forward.micro_batch_size_per_gpu or total)
-
-
-def in_force(load: Workload) -> tuple[Knob, ...]:
-    """Return the knobs that the settings of a workload put in force; the others are read by nothing."""
-    actor = (Knob.ACTOR_TOKENS,) if load.actor.use_dynamic_bsz else (Knob.ACTOR_MICRO_BATCH,)
-    log_prob = (Knob.LOG_PROB_TOKENS,) if load.log_prob.use_dynamic_bsz else (Knob.LOG_PROB_MICRO_BATCH,)
-    critic: tuple[Knob, ...] = ()
-    if load.critic is not None:
-        critic = (Knob.CRITIC_INFER_TOKENS,) if load.use_v1 else (Knob.CRITIC_INFER_TOKENS, Knob.CRITIC_TOKENS)
-    engine = (Knob.GPU_MEMORY_UTILIZATION, Knob.MAX_NUM_SEQS, Knob.MAX_NUM_BATCHED_TOKENS, Knob.MAX_MODEL_LEN)
-    return (*engine, *actor, *critic, *log_prob, Knob.RESPONSE_LENGTH)
-
-
-def _cut(load: Workload, settings: Training, budget: int) -> Pass:
-    total = _share(settings.ppo_mini_batch_size * load.n, load)
-    if settings.use_dynamic_bsz:
-        return by_tokens(total, load.length, budget)
-    return by_sequences(total, load.length, settings.ppo_micro_batch_size_per_gpu or total)
-
-
-def _share(sequences: int, load: Workload) -> int:
-    return max(1, sequences // load.n_gpus)
-
-
-def _budgets(load: Workload) -> Iterator[tuple[str, int]]:
-    """Yield the budgets of tokens in force, by key: verl refuses one that does not hold the longest sequence."""
-    if load.actor.use_dynamic_bsz:
-        yield "actor.ppo_max_token_len_per_gpu holds a sequence", load.actor.ppo_max_token_len_per_gpu
-    if load.log_prob.use_dynamic_bsz:
-        yield "log_prob_max_token_len_per_gpu holds a sequence", load.log_prob.max_token_len_per_gpu
-    if load.critic is not None:
-        yield "critic.ppo_infer_max_token_len_per_gpu holds a sequence", load.critic.ppo_infer_max_token_len_per_gpu

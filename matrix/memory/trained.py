@@ -93,15 +93,15 @@ class Trained:
         Four moments compete: the head's backward pass, a layer's, the root unit's, and the optimizer's step.
         """
         moments = (
-            self._at_head(one, entropy=entropy),
-            *self._in_layer(one),
-            self._at_root(one),
+            self.at_head(one, entropy=entropy),
+            *self.in_layer(one),
+            self.at_root(one),
             self._stepping(),
         )
         worst = max(moments, key=lambda holding: holding.total)
         return Holding(parts=self._returned(optimizer=True)) + worst
 
-    def _at_head(self, one: Pass, *, entropy: bool) -> Holding:
+    def at_head(self, one: Pass, *, entropy: bool) -> Holding:
         """Return the moment at which logits, their gradients and all that the layers kept are there."""
         each = self._each(one)
         return Holding(
@@ -114,7 +114,7 @@ class Trained:
             }
         )
 
-    def _in_layer(self, one: Pass) -> tuple[Holding, ...]:
+    def in_layer(self, one: Pass) -> tuple[Holding, ...]:
         """Return the moments at which a layer has been computed again and the gradients of its MLP are there.
 
         At the last layer all hold what they kept; at the first all others have left their gradients. In between FSDP2
@@ -143,7 +143,7 @@ class Trained:
         ahead = 1 if self._fsdp2 else 2
         return at(layers, done, ahead), at(layers - 1, done + pending, ahead), at(1, left + pending, 1)
 
-    def _at_root(self, one: Pass) -> Holding:
+    def at_root(self, one: Pass) -> Holding:
         """Return the moment at which the gradients of embedding and head are put together; activations are gone.
 
         Counted on real FSDP units (tests/accuracy/memory_counted.py): FSDP holds the gradients of the root's parameters
