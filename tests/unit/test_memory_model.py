@@ -159,10 +159,8 @@ def test_ulysses_shares_the_tokens_of_a_sequence() -> None:
     two = {"trainer.n_gpus_per_node": 2, "actor_rollout_ref.actor.ulysses_sequence_parallel_size": 2}
     load = LOAD.with_settings(two)
     assert (update_pass(load).sequences, update_pass(load).tokens) == (4, 2048)
-    dynamic = {
-        "actor_rollout_ref.actor.use_dynamic_bsz": True,
-        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 1024,
-    }
+    budget = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+    dynamic = {"actor_rollout_ref.actor.use_dynamic_bsz": True, budget: 1024}
     cut = update_pass(load.with_settings(dynamic))
     assert (cut.sequences, cut.tokens) == (2, 1024)
     # A budget of half a sequence a GPU holds a whole one together.
