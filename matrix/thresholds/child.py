@@ -163,7 +163,11 @@ def _told(value: float, fresh: bool, told: list[dict[str, object]], end: Mapping
         text=str(end.get("text", "")),
         seconds=float(str(end.get("seconds", 0.0))),
         parts=_parts(told),
+        more={name: value for name, value in end.items() if name not in _ENDED},
     )
+
+
+_ENDED = ("event", "at", "trial", "outcome", "part", "how", "text", "seconds")
 
 
 def _parts(told: list[dict[str, object]]) -> tuple[Part, ...]:

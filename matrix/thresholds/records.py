@@ -145,6 +145,7 @@ def _neighbour(search: Search, value: float | None) -> dict[str, object] | None:
         "how": trials[-1].how,
         "text": trials[-1].text[-1500:],
         "parts": [part.to_json() for part in trials[-1].parts],
+        "more": dict(trials[-1].more),
     }
 
 

@@ -69,6 +69,7 @@ class Trial:
         text: the end of what was said of it.
         seconds: wall time, with what had to be built for it.
         parts: what ran, in order.
+        more: what else the script told when it ended (what vLLM said of itself).
     """
 
     value: float
@@ -79,6 +80,7 @@ class Trial:
     text: str = ""
     seconds: float = 0.0
     parts: tuple[Part, ...] = ()
+    more: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -95,6 +97,7 @@ class Trial:
         return {
             "value": self.value, "ending": self.ending.value, "fresh": self.fresh, "part": self.part, "how": self.how,
             "text": self.text, "seconds": self.seconds, "parts": [part.to_json() for part in self.parts],
+            "more": dict(self.more),
         }  # fmt: skip
 
     @classmethod
@@ -102,6 +105,7 @@ class Trial:
         """Return the trial of `to_json`."""
         parts = data["parts"]
         assert isinstance(parts, Sequence)
+        more = data.get("more")
         return cls(
             value=float(str(data["value"])),
             ending=Ending(str(data["ending"])),
@@ -111,6 +115,7 @@ class Trial:
             text=str(data["text"]),
             seconds=float(str(data["seconds"])),
             parts=tuple(Part.from_json(item) for item in parts),
+            more={str(name): value for name, value in more.items()} if isinstance(more, Mapping) else {},
         )
 
 

@@ -55,7 +55,8 @@ for line in sys.stdin:
     tell("part end", trial=name, part="actor update", ended="died" if died else "passed", seconds=1.0,
          peaks={"reserved": 300 + int(value), "allocated": 200, "overhead": 10}, rows=int(value))
     tell("trial end", trial=name, outcome="fail" if died else "pass", how="OutOfMemoryError" if died else "",
-         part="actor update" if died else "", text="torch.OutOfMemoryError" if died else "", seconds=1.5)
+         part="actor update" if died else "", text="torch.OutOfMemoryError" if died else "", seconds=1.5,
+         engine={"kv": 3})
     if died:
         sys.exit(3)
 """
@@ -81,6 +82,7 @@ def test_survivor_and_dead_are_told_with_their_parts(errands: Errands) -> None:
     assert (passed.ending, passed.fresh, passed.how, passed.peak) == (Ending.PASS, True, "", 317)
     assert [part.name for part in passed.parts] == ["trainer init", "actor update"]
     assert passed.parts[1].more == {"rows": 7}
+    assert passed.more == {"engine": {"kv": 3}}
     assert (died.ending, died.fresh, died.part, died.how) == (
         Ending.FAIL, False, "actor update", "OutOfMemoryError",
     )  # fmt: skip
@@ -197,7 +199,15 @@ def test_signal_without_a_name_is_told_by_its_number() -> None:
 def test_trial_survives_a_round_trip() -> None:
     part = Part(name="values", ended=True, seconds=1.0, peaks={"allocated": 5}, more={"rows": 3})
     trial = Trial(
-        value=0.4, ending=Ending.FAIL, fresh=True, part="values", how="hang", text="x", seconds=2.0, parts=(part,)
+        value=0.4,
+        ending=Ending.FAIL,
+        fresh=True,
+        part="values",
+        how="hang",
+        text="x",
+        seconds=2.0,
+        parts=(part,),
+        more={"a": 1},
     )
     assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
     assert trial.peak == 5

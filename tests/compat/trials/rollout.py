@@ -36,7 +36,8 @@ NUMBERS = {
     "kv_cache_tokens": (r"GPU KV cache size: ([\d,]+) tokens", 1),
     "model_bytes": (r"Model loading took ([\d.]+) GiB", 2**30),
     "graph_bytes": (r"Graph capturing finished in .* took ([\d.]+) GiB", 2**30),
-    "graph_estimate_bytes": (r"[Ee]stimated CUDA graph memory:? ([\d.]+) GiB", 2**30),
+    "graph_pool_bytes": (r"CUDA graph pool memory: ([\d.]+) GiB \(actual\)", 2**30),
+    "graph_estimate_bytes": (r"CUDA graph pool memory: .*, ([\d.]+) GiB \(estimated\)", 2**30),
     "init_seconds": (r"init engine .* took ([\d.]+) s", 1),
 }
 """What vLLM says of itself in its log, and the unit it says it in; the last that it said counts."""
@@ -121,7 +122,6 @@ class Bench:
             arguments = self._arguments(config)
             found["arguments"] = {key: value for key, value in arguments.items() if key != "model"}
             self.engine = self._start(arguments)
-        self.teller.tell("engine", **self._said())
         with self._part("generation", "rollout init") as found:
             found |= self._generate(rollout)
         if not self.sleeps:
@@ -133,7 +133,7 @@ class Bench:
         with self._part("wake-up", "generation"):
             self.engine.wake_up(tags=["kv_cache"])
         with self._part("generation", "generation") as found:
-            found |= self._generate(rollout) | self._said()
+            found |= self._generate(rollout)
         with self._part("sleep", "generation"):
             self.engine.sleep(level=1)
 
@@ -215,7 +215,7 @@ class Bench:
             raise RuntimeError(f"{made} tokens came, not {rows * tokens}")
         return {"rows": rows, "new_tokens": made, "generate_seconds": round(time.monotonic() - start, 2)}
 
-    def _said(self) -> dict[str, float]:
+    def said(self) -> dict[str, float]:
         """Return what vLLM has said of itself so far."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.is_file() else ""
         return numbers(text)
@@ -270,6 +270,7 @@ def serve(spec: dict[str, Any], teller: Teller, log: Path) -> int:
         except Exception as error:
             verdict.read(error, bench.fault())
         finally:
+            verdict.more["engine"] = bench.said()
             bench.end()
     return 3
 
