@@ -352,6 +352,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "env": _lazy("environments"),
     "bundle": _lazy("bundle"),
     "gpus": _lazy("gpus"),
+    "workload": _lazy("workload"),
     "failures": _lazy("failures"),
     "config": _lazy("config"),
     "data": _lazy("data"),

@@ -7,7 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from matrix.cli import bundle, diagnose, gpus
+from matrix.cli import bundle, diagnose, gpus, workload
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction["Parser"]
@@ -31,7 +31,7 @@ SHOWN_CHARS = 300
 """So much of a complaint is shown: it repeats what was typed, however long that is."""
 COMMANDS = (
     "run", "check", "surface", "grid", "bisect", "update", "report",
-    "env", "bundle", "gpus", "failures", "config", "data", "health", "memory", "thresholds", "doctor",
+    "env", "bundle", "gpus", "workload", "failures", "config", "data", "health", "memory", "thresholds", "doctor",
 )  # fmt: skip
 
 
@@ -71,6 +71,7 @@ def build_parser(version: str) -> Parser:
     _add_report(commands)
     bundle.add(functools.partial(_command, commands))
     gpus.add(functools.partial(_command, commands))
+    workload.add(functools.partial(_command, commands))
     diagnose.add(functools.partial(_command, commands))
     return parser
 

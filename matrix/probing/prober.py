@@ -24,7 +24,7 @@ from matrix.probing.machine import Machine, this_machine
 from matrix.probing.outcome import Said, said
 from matrix.probing.placement import Fingerprint, Placement
 from matrix.probing.session import Limits, Surroundings, collect
-from matrix.probing.surroundings import scratch, surroundings
+from matrix.probing.surroundings import built, scratch, surroundings
 from matrix.provision.environment import Environment
 from matrix.provision.inventory import differences
 from matrix.store import Store
@@ -112,7 +112,7 @@ class Prober:
             cell_file, trials = made.root / "cell.json", made.root / "trials.jsonl"
             cell_file.write_text(json.dumps(subject.facts.to_json(made.temporary)), encoding="utf-8")
             token = processes.new_token()
-            more = {CELL_FILE: str(cell_file), TRIALS: str(trials), processes.TAG: token}
+            more = {CELL_FILE: str(cell_file), TRIALS: str(trials), processes.TAG: token, **built(self.cache)}
             given = Surroundings(
                 python=environment.python,
                 folder=self.folder,
@@ -168,7 +168,8 @@ class Prober:
 
         if missing:
             python, installed = environment.python_version, environment.installed
-            self.placement.run(given, list(missing.values()), ended, known, python=python, installed=installed)
+            probes = list(missing.values())
+            self.placement.run(given, probes, ended, known, python=python, installed=installed, tell=tell)
         for line in _untested(found.values()):
             tell(line)
         return Probed(

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from matrix.errors import NoSpaceError
 
+_TOKENIZER = "VERL_MATRIX_TOKENIZER"
 _PASSED_ON = (
     "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES", "NVSHMEM_DISABLE_NVLS",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST", "TZ", "VERL_MATRIX_DATA", "VERL_MATRIX_ENGINE_SCENES", "VERL_MATRIX_MODEL",
-    "VERL_MATRIX_TOKENIZER",
+    _TOKENIZER,
 )  # fmt: skip
 _PASSED_ON_BY = ("NCCL_",)
 """Beginnings of names: how NCCL finds its way (sockets, interfaces, NVLink multicast) is the machine's affair."""
@@ -75,6 +76,16 @@ def scratch(parent: Path = Path("/tmp")) -> Iterator[Scratch]:  # noqa: S108 - s
         yield made
     finally:
         shutil.rmtree(made.root, ignore_errors=True)
+
+
+def built(cache: Path) -> dict[str, str]:
+    """Return the variable that names the workload's tokenizer, {} where none was built or the caller names another.
+
+    Probes have a HOME of their own and would not find it in the caller's cache.
+    """
+    folder = cache / "workload" / "tokenizer"
+    has = _TOKENIZER not in os.environ and (folder / "tokenizer.json").is_file()
+    return {_TOKENIZER: str(folder)} if has else {}
 
 
 def surroundings(python: Path, given: Scratch, more: Mapping[str, str]) -> dict[str, str]:
