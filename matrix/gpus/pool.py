@@ -60,8 +60,10 @@ class Pool:
     _stopped: bool = False
 
     @contextlib.contextmanager
-    def grant(self, need: Need, *, patience_s: float | None = None) -> Iterator[Grant]:
-        """Yield as many GPUs as are needed, and let them go after; waits until they are free.
+    def grant(
+        self, need: Need, *, patience_s: float | None = None, waits: Callable[[], object] = lambda: None
+    ) -> Iterator[Grant]:
+        """Yield as many GPUs as are needed, and let them go after; calls `waits` once where it has to wait for them.
 
         Raises:
             ToolError: this machine does not have them, or the folder of the locks cannot be used.
@@ -73,7 +75,7 @@ class Pool:
             raise ToolError(f"No GPU can be granted: {reason}.")
         thread = threading.get_ident()
         assert thread not in self._holding, "a thread that waits for a second grant while it holds one may wait forever"
-        held = self._wait(need, patience_s)
+        held = self._wait(need, patience_s, waits)
         self._holding.add(thread)
         try:
             yield Grant(gpus=tuple(gpu for gpu, _ in held), since=self.clock())
@@ -106,9 +108,9 @@ class Pool:
                 found.add(gpu.index)
         return frozenset(found)
 
-    def _wait(self, need: Need, patience_s: float | None) -> list[tuple[Gpu, int]]:
+    def _wait(self, need: Need, patience_s: float | None, waits: Callable[[], object]) -> list[tuple[Gpu, int]]:
         """Return the GPUs with their locks, once it is this call's turn and enough are free."""
-        ticket = object()
+        ticket, told = object(), False
         deadline = None if patience_s is None else self.clock() + patience_s
         candidates = sorted(eligible(need, self.inventory), key=lambda gpu: gpu.uuid)
         with self._turn:
@@ -125,6 +127,9 @@ class Pool:
                             f"{need.gpus} of {len(candidates)} GPUs did not come free in {patience_s:.0f} s.",
                             then="`verl-matrix gpus` shows which are granted.",
                         )
+                    if not told:
+                        told = True
+                        waits()
                     # Another process lets go without a word, so a look now and then is needed.
                     self._turn.wait(LOOK_S)
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -83,6 +84,7 @@ class Placement:
         *,
         python: str,
         installed: Mapping[str, str],
+        tell: Callable[[str], object] = lambda text: None,
     ) -> None:
         """Run the probes that see no GPU, then those that do, a grant for all that need the same.
 
@@ -107,7 +109,9 @@ class Placement:
         known(found)
         for need, group in groups:
             try:
-                with self.pool.grant(need) as grant:
+                wanted = "1 GPU" if need.gpus == 1 else f"{need.gpus} GPUs"
+                waits = functools.partial(tell, f"waits for {wanted}, which others have (`verl-matrix gpus`)")
+                with self.pool.grant(need, waits=waits) as grant:
                     self._on_gpus(given, group, ended, grant, found)
                     found.held_s += self.pool.clock() - grant.since
             except StoppedError:

@@ -57,11 +57,12 @@ class Limits:
     def on_gpu(self) -> Limits:
         """Return the limits for probes on a GPU: 80 % of the memory that can be had, unless less or more was asked for.
 
-        What is offloaded from a card, or staged for one, is as large as what the card holds: 16 GiB are too few.
+        What is offloaded from a card, or staged for one, is as large as what the card holds: 16 GiB are too few. What
+        was written is looked at more often: the card waits meanwhile.
         """
         available = processes.available_bytes()
         memory = self.memory if self.asked else max(self.memory, available * 8 // 10)
-        return replace(self, memory=memory, floor=available // 20)
+        return replace(self, memory=memory, floor=available // 20, poll_s=min(self.poll_s, 0.02))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

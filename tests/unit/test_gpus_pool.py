@@ -81,8 +81,10 @@ def test_a_process_that_is_killed_lets_go(tmp_path: Path) -> None:
 def test_who_asked_first_is_served_first_also_where_it_wants_more(tmp_path: Path) -> None:
     pool, order = _pool(tmp_path), []
 
+    waited: list[str] = []
+
     def visit(name: str, count: int) -> None:
-        with pool.grant(Need(gpus=count)):
+        with pool.grant(Need(gpus=count), waits=lambda: waited.append(name)):
             order.append(name)
 
     with pool.grant(Need()):
@@ -96,6 +98,7 @@ def test_who_asked_first_is_served_first_also_where_it_wants_more(tmp_path: Path
     for thread in threads:
         thread.join(20)
     assert order == ["wants two", "wants one"]
+    assert sorted(waited) == ["wants one", "wants two"]
 
 
 def test_many_who_want_all_of_it_never_wait_for_each_other(tmp_path: Path) -> None:
