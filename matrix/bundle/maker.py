@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from matrix import __version__
 from matrix.atomic import replace_file
 from matrix.bundle.freeze import NOTHING, Freeze
@@ -34,6 +36,8 @@ from matrix.resolve.solver import Problem, Solved, Solver
 
 PROGRAM = "unbundle.py"
 FETCHERS = 4
+OLDEST_PYTHON = Version("3.11")
+"""The oldest Python that this tool runs on (pyproject.toml)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +221,8 @@ class Maker:
             try:
                 found = [future.result() for future in running]
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+                # What is under way is let come to its end, so that it is kept.
+                pool.shutdown(wait=True, cancel_futures=True)
                 raise
         return {f"wheels/{source.path.name}": source for source in found}
 
@@ -246,6 +251,11 @@ class Maker:
 
 def _check(order: Order) -> None:
     """Raise UsageError for a word that no cell's lock holds, so that a slip of the pen is not a big bundle."""
+    if Version(order.target.python) < OLDEST_PYTHON:
+        raise UsageError(
+            f"The bundle is for Python {order.target.python}; this tool, which it carries, needs {OLDEST_PYTHON}.",
+            then="Choose cells of a newer Python.",
+        )
     if not order.cells:
         if order.have.versions or order.leave_out or order.builds:
             raise UsageError("--have, --leave-out and --build are about cells, and none is bundled.")

@@ -21,7 +21,7 @@ from matrix.bundle.joined import join_program
 from matrix.provision import here
 from matrix.provision.environment import read_manifest
 from matrix.provision.standing import LOCK
-from tests.unit.bundle_stack import PYTHON, Stack, cell, lock, stack, swapped, unbundle, wheel
+from tests.unit.bundle_stack import PLATFORM, PYTHON, Stack, cell, lock, stack, swapped, unbundle, wheel
 
 NAME = "ray1.0" if PYTHON == "3.12" else f"ray1.0-py{PYTHON}"
 OTHER = NAME.replace("1.0", "1.1")
@@ -71,6 +71,15 @@ def test_a_bundle_becomes_environments_that_are_the_cells(made: Stack, tmp_path:
     assert not os.access(packages / "ray/__init__.py", os.X_OK)
     said = subprocess.run([root / "bin" / "verl-matrix"], capture_output=True, text=True, check=True, timeout=60)
     assert said.stdout == "the tool\n"
+
+
+def test_the_tool_alone_goes_to_an_image_that_people_have(
+    made: Stack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.make(platform=PLATFORM)
+    unbundle(tmp_path / "host", made.out)
+    assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path}/host/bin/verl-matrix run --here --python PYTHON"
+    assert not (tmp_path / "host" / "cells").exists()
 
 
 def test_cells_share_files_and_bytecode(made: Stack, tmp_path: Path) -> None:

@@ -90,9 +90,10 @@ def unbundle(asked: argparse.Namespace, beside: Path) -> None:
     for cell in todo:
         work.cell(cell)
     work.publish()
-    tell("done; to try a cell:")
-    for cell in cells:
-        print(f"{root}/bin/verl-matrix run --here --python {root}/cells/{cell['folder']}/bin/python")
+    tell("done; to try it:")
+    pythons = [f"{root}/cells/{cell['folder']}/bin/python" for cell in cells] or ["PYTHON"]
+    for python in pythons:
+        print(f"{root}/bin/verl-matrix run --here --python {python}")
 
 
 def words() -> argparse.ArgumentParser:
