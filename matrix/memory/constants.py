@@ -40,6 +40,7 @@ class Constants:
     engine_other_bytes: float
     engine_token_copies: float
     engine_unaccounted_bytes: float
+    engine_workspace_bytes: float
     graph_bytes_per_layer: float
     sampler_bytes_per_logit: float
     trainer_context_bytes: float

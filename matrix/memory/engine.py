@@ -20,6 +20,8 @@ BLOCK = 16
 """Tokens of a block of the KV cache (vLLM's default on CUDA with flash-attention)."""
 GRAPHS_PROFILED = "0.20"
 """The first release of vLLM that takes its CUDA graphs off the KV cache."""
+PROGRAMS = 132
+"""Programs of vLLM's top-k and top-p kernel: the multiprocessors of H100 and H200 (other cards have 58 to 148)."""
 BUCKETS = 512
 """The largest batch that vLLM captures a graph for, whatever `max_num_seqs` is."""
 
@@ -60,8 +62,10 @@ class Engine:
         hidden = 2 * self._shape.hidden_size
         mlp = 6 * self._shape.intermediate_size / self._parallel
         forward = tokens * (mlp + self.constants.engine_token_copies * hidden)
-        sampler = sequences * self._shape.vocab_size * self.constants.sampler_bytes_per_logit
-        return max(forward, tokens * hidden + sampler)
+        # A row of float32 logits for each program of the kernel that masks them, kept from then on.
+        rows = min(1 << (sequences - 1).bit_length(), PROGRAMS)
+        sampler = self._shape.vocab_size * (sequences * self.constants.sampler_bytes_per_logit + 4 * rows)
+        return max(forward, tokens * hidden + sampler) + self.constants.engine_workspace_bytes
 
     @property
     def graphs(self) -> int:
