@@ -45,7 +45,7 @@ def test_release(version: str, expected: tuple[int, ...]) -> None:
 
 
 UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units=1"
-LATER = "+critic.ppo_infer_max_token_len_per_gpu=24576"
+LATER = "+critic.ppo_infer_max_token_len_per_gpu=8192"
 
 
 @pytest.mark.parametrize(("version", "has"), [("0.7.1", False), ("0.8.0", False), ("0.9.0", True), ("0.9.1", True)])
@@ -120,7 +120,8 @@ class FakeNvml:
         text.value = b"NVIDIA H200"
         return 0
 
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:  # noqa: N802
+    def nvmlDeviceGetMemoryInfo_v2(self, handle: Any, memory: Any) -> int:  # noqa: N802
+        assert memory._obj.version == 0x02000028
         series = self.used[handle.value - 1]
         memory._obj.used = series.pop(0) if len(series) > 1 else series[0]
         return 0
@@ -183,7 +184,7 @@ def test_the_meter_keeps_the_peak_and_what_has_not_come_back() -> None:
 def test_memory_is_laid_out_as_nvml_has_it() -> None:
     from ppo.gpu import _Memory
 
-    assert ctypes.sizeof(_Memory) == 24
+    assert ctypes.sizeof(_Memory) == 40
 
 
 @pytest.mark.parametrize("name", ["cpu-0.9.1"])

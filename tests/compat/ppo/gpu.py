@@ -16,7 +16,18 @@ _LIBRARY = "libnvidia-ml.so.1"
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+    """The second version of the answer: in the first, `used` counts what the driver keeps for itself."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        ("total", ctypes.c_ulonglong),
+        ("reserved", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+_MEMORY_VERSION = ctypes.sizeof(_Memory) | 2 << 24
 
 
 @dataclass(frozen=True)
@@ -59,9 +70,10 @@ class Driver:
         return found
 
     def used(self, index: int) -> int:
-        """Return the memory of a GPU that is used by anyone, in bytes."""
-        memory = _Memory()
-        self._check(self._library.nvmlDeviceGetMemoryInfo(self._handle(index), ctypes.byref(memory)), "read its memory")
+        """Return the memory of a GPU that is used by anyone, in bytes, without what the driver reserves."""
+        memory = _Memory(version=_MEMORY_VERSION)
+        code = self._library.nvmlDeviceGetMemoryInfo_v2(self._handle(index), ctypes.byref(memory))
+        self._check(code, "read its memory")
         return int(memory.used)
 
 

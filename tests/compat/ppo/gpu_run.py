@@ -22,8 +22,13 @@ from ppo.hidden import hide
 
 DATA = "VERL_MATRIX_DATA"
 """The variable that names a folder with a real train.parquet and test.parquet."""
-_WARM = "import verl.trainer.main_ppo, verl.workers.engine_workers, vllm.v1.engine.async_llm, vllm.v1.worker.gpu_worker"
-"""What the processes of a run import later: read from the disk while the first ones still import theirs."""
+_WARM = """
+from vllm.model_executor.models.registry import ModelRegistry
+ModelRegistry.models["Qwen2ForCausalLM"].inspect_model_cls()
+import verl.trainer.main_ppo, verl.workers.engine_workers, vllm.v1.engine.async_llm, vllm.v1.worker.gpu_worker
+"""
+"""What a run does later, done beside its beginning: vLLM's look at the model's class, which it keeps in its own cache
+and for which it starts a process (6.5 s on an H200's host), and reading from the disk what processes will import."""
 
 
 @dataclass
@@ -76,7 +81,7 @@ def prepare(out: Path, plan: Plan, compat: Path, *, estimator: str = "auto", hid
     version = importlib.metadata.version("verl")
     plan = _resolved(plan, estimator, flash)
     place = _written(plan, out)
-    environment = gpu_settings.environment(compat, out / "metrics.jsonl")
+    environment = gpu_settings.environment(plan, compat, out / "metrics.jsonl")
     if hide_flash:
         environment["PYTHONPATH"] = f"{hide('flash_attn', out / 'hidden')}{os.pathsep}{compat}"
     meter, devices = _meter()

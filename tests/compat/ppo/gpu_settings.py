@@ -34,8 +34,8 @@ class Plan:
     graphs: str = "few"
     """How vLLM decodes: `few` graphs, `eager`, or its `default` compilation."""
     utilization: float = 0.4
-    tokens: int = 24_576
-    """Tokens of a micro-batch of the trainer, where sequences are packed."""
+    tokens: int = 8_192
+    """Tokens of a micro-batch of the trainer, where sequences are packed: their logits in 32 bits are 5 GB."""
     seed: int = 17
     lr: float = 1e-4
     """Of the actor. On random weights 1e-6 would be lost in the bf16 of the rollout: its steps at 0.02 are 6e-5."""
@@ -72,9 +72,12 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(word) for word in version.split(".")[:3] if word.isdigit())
 
 
-def environment(compat: Path, metrics: Path) -> dict[str, str]:
+def environment(plan: Plan, compat: Path, metrics: Path) -> dict[str, str]:
     """Return the variables that are set beside those of the launching process."""
+    # Small functions of vLLM and verl are compiled at their first call otherwise: seconds, in three places.
+    eager = {"TORCHDYNAMO_DISABLE": "1"} if plan.graphs != "default" else {}
     return {
+        **eager,
         "VERL_FILE_LOGGER_PATH": str(metrics),
         "PYTHONPATH": str(compat),
         "PYTHONHASHSEED": "17",

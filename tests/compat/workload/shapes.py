@@ -64,6 +64,8 @@ class Shape:
             "sliding_window": self.max_position_embeddings,
             "tie_word_embeddings": self.tie_word_embeddings,
             "torch_dtype": dtype,
+            # As published. Without it transformers 5 warns of a pattern of Mistral's tokenizers in any local model.
+            "transformers_version": "4.40.1",
             "use_cache": True,
             "use_sliding_window": False,
             "vocab_size": self.vocab_size,

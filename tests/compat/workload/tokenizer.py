@@ -182,7 +182,7 @@ def places() -> list[Path]:
     found = []
     if os.environ.get(TOKENIZER):
         found.append(Path(os.environ[TOKENIZER]))
-    # Where nothing has to be told: beside these files, and in a bundle (DIR/workload where this cell is DIR/cells/NAME).
+    # Where nothing has to be told: beside these files; in a bundle DIR/workload, where this cell is DIR/cells/NAME.
     found.append(Path(__file__).with_name("built"))
     found += [folder / "workload" / "tokenizer" for folder in Path(sys.prefix).parents[1:2]]
     if os.environ.get(HOME):
