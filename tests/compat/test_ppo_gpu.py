@@ -176,7 +176,7 @@ def test_start_up_is_told(run: Run, record_property: Any) -> None:
     """Every launch says when each phase was reached; where the time goes is for the report."""
     reached, prepared = run.result["reached"], run.result["prepared"]
     record_property("prepared", prepared)
-    record_property("startup", reached)
+    record_property("reached", reached)
     record_property("spans", spans(reached))
     record_property("fit_begins_seconds", reached.get("fit"))
     record_property("first_step_seconds", reached["step 1"])
