@@ -190,10 +190,11 @@ def _keep_ray_logs(short: Path, out: Path, code: int) -> None:
 def _alone() -> Iterator[None]:
     """Wait until no other launch of this user runs here.
 
-    verl sends weights through a socket that is named by Ray's job, and the first job of every cluster of its own has
-    the same number: two runs at once could take each other's weights.
+    verl sends weights through a socket in /tmp that is named by Ray's job, and the first job of every cluster of its
+    own has the same number: two runs at once could take each other's weights, on two GPUs too.
     """
-    with Path(tempfile.gettempdir(), f"verl-matrix-ppo-{os.getuid()}.lock").open("w") as lock:
+    # Not the temporary folder, which runs of probes have each their own of.
+    with Path("/tmp", f"verl-matrix-ppo-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
