@@ -93,7 +93,7 @@ def _asked(args: argparse.Namespace) -> tuple[Workload, Gpu]:
     settings = dict(_setting(text) for text in args.settings)
     if args.n_gpus is not None:
         settings["trainer.n_gpus_per_node"] = args.n_gpus
-    return workload.with_settings(settings), gpu
+    return workload.with_overrides(settings), gpu
 
 
 _HOW = "Write it like `verl-matrix memory --model Qwen/Qwen2.5-0.5B --gpu A100-80GB`."

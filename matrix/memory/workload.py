@@ -199,6 +199,16 @@ class Workload:
         except ValueError as error:
             raise UsageError(f"{error}.") from error
 
+    def with_overrides(self, settings: Mapping[str, Value]) -> Workload:
+        """Return the workload as verl's command line would have it: a key that follows another by default still does.
+
+        Raises as `with_settings` does.
+        """
+        named = {_ALIASES.get(key, key): value for key, value in settings.items()}
+        there = self.with_settings(named).settings
+        followed = {key: named[leader] for key, leader in _FOLLOWS.items() if leader in named and key in there}
+        return self.with_settings({**followed, **named})
+
     def _changed(self, changes: dict[str, dict[str, object]], switches: Mapping[str, Value]) -> Workload:
         values: dict[str, object] = dict(changes.pop("", {}))
         for part, there in (("critic", switches.get(_CRITIC)), ("reference", switches.get(_KL))):
@@ -307,6 +317,16 @@ _ALIASES = {
     f"{_ROLLOUT}.response_length": "data.max_response_length",
 }
 """Keys that verl copies into others (verl 0.9.1: workers/config/actor.py, rollout.yaml)."""
+
+_FOLLOWS = {
+    f"{_ROLLOUT}.log_prob_use_dynamic_bsz": f"{_ACTOR}.use_dynamic_bsz",
+    f"{_ROLLOUT}.log_prob_max_token_len_per_gpu": f"{_ACTOR}.ppo_max_token_len_per_gpu",
+    "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": f"{_ACTOR}.use_dynamic_bsz",
+    "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": f"{_ACTOR}.ppo_max_token_len_per_gpu",
+    "critic.ppo_mini_batch_size": f"{_ACTOR}.ppo_mini_batch_size",
+    "critic.use_dynamic_bsz": f"{_ACTOR}.use_dynamic_bsz",
+}
+"""Keys that take another's value where they are not set (interpolations of verl 0.9.1's YAML)."""
 
 _KINDS: Mapping[str, type[StrEnum]] = {
     "strategy": Strategy,

@@ -24,15 +24,19 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from matrix.evidence import shipped  # noqa: E402
+from matrix.evidence import SHIPPED, shipped  # noqa: E402
 from matrix.memory.constants import Constants, constants  # noqa: E402
 from matrix.memory.knob import Knob  # noqa: E402
 from matrix.memory.phase import GIB, Phase  # noqa: E402
 from matrix.memory.prediction import Prediction, predict  # noqa: E402
+from matrix.memory.shape import shape_named  # noqa: E402
 from matrix.memory.workload import Workload  # noqa: E402
 from matrix.observe import Observation  # noqa: E402
+from matrix.thresholds.question import parse_setting  # noqa: E402
 
 GOAL = 0.10
+CARD = 150_109_880_320
+"""What CUDA calls the total memory of the H200 that launches ran on."""
 WHOLE = 1 << 40
 """A card without end: what a pass holds does not depend on the card."""
 
@@ -166,6 +170,41 @@ def engine_rows(stored: Iterable[Observation], given: Constants) -> Iterator[Row
                 )  # fmt: skip
 
 
+def launch_rows(folder: Path, given: Constants) -> Iterator[Row]:
+    """Yield the peaks of a whole PPO launch: the allocator's by verl's own metric, and the card's by NVML.
+
+    `folder` holds what a launch of tests/compat/ppo leaves (command.json, metrics.jsonl, result.json), or is how the
+    names of the three begin in the evidence (`raw/ppo-A`: ppo-A.command.json, ppo-A.metrics.jsonl, ppo-A.json).
+    """
+    where = {name: folder / name for name in ("command.json", "metrics.jsonl", "result.json")}
+    if not folder.is_dir():
+        where = {name: folder.with_name(f"{folder.name}.{name}") for name in where}
+        where["result.json"] = folder.with_name(f"{folder.name}.json")
+    texts = {name: path.read_text(encoding="utf-8") for name, path in where.items()}
+    words = json.loads(texts["command.json"])
+    steps = [json.loads(line)["data"] for line in texts["metrics.jsonl"].splitlines()]
+    seen = json.loads(texts["result.json"])["gpu"]
+    shape = shape_named(seen["plan"]["shape"])
+    plain = Workload(shape=shape)
+    asked = dict(parse_setting(word) for word in words if "=" in word)
+    known = {key: value for key, value in asked.items() if key in plain.settings and key != "critic.enable"}
+    load = plain.with_overrides(known)
+    # Prompts are shorter than the most they may be: the sequences were as long as verl says that they were.
+    sequences = load.train_batch_size * load.n
+    length = max(step["global_seqlen/mean"] * load.n_gpus / sequences for step in steps)
+    load = load.with_settings({"data.max_prompt_length": max(1, round(length) - load.response_length)})
+    found = predict(load, CARD, given=given)
+    allocated = max(step["actor/perf/max_memory_allocated_gb"] for step in steps) * GIB
+    yield Row(
+        kind="launch", phase="allocated", name=folder.name, split="check",
+        measured=allocated, predicted=max(holding.allocated for holding in found.phases.values()),
+    )  # fmt: skip
+    yield Row(
+        kind="launch", phase="on the card", name=folder.name, split="check",
+        measured=float(seen["peak"] - seen["before"]), predicted=max(h.total for h in found.phases.values()),
+    )  # fmt: skip
+
+
 def fitted(found: Sequence[Passed], given: Constants) -> dict[str, float]:
     """Return the constants that the passes of the split `fit` show, by name."""
     fit = [one for one in found if one.split == "fit"]
@@ -218,10 +257,19 @@ def _errors(rows: Sequence[Row]) -> str:
     )
 
 
+def _raw(store: str | None) -> list[Path]:
+    """Return the metrics of launches that lie in the raw part of the evidence."""
+    root = Path(store) if store else SHIPPED
+    return sorted(root.glob("**/raw/*.metrics.jsonl"))
+
+
 def gather(stored: Sequence[Observation], given: Constants) -> list[Row]:
     """Return every figure with its prediction."""
     found = list(passes(stored))
     return [*peak_rows(found, given), *threshold_rows(stored, given), *engine_rows(stored, given)]
+
+
+_LAUNCH = "what a launch of tests/compat/ppo left behind: compare its peaks too; may be repeated"
 
 
 def main() -> int:
@@ -230,6 +278,7 @@ def main() -> int:
     parser.add_argument(
         "--store", metavar="DIR", help="a store, or a folder of them (default: this project's evidence)"
     )
+    parser.add_argument("--launch", action="append", default=[], type=Path, metavar="DIR", help=_LAUNCH)
     parser.add_argument("--fit", action="store_true", help="propose constants and score them")
     parser.add_argument("--all", action="store_true", help="print every figure")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
@@ -237,7 +286,10 @@ def main() -> int:
     latest = {(item.question.cell, item.question.probe): item for item in shipped(args.store)}
     stored = list(latest.values())
     given = constants()
-    rows = gather(stored, given)
+    recorded = [path.with_name(path.name.removesuffix(".metrics.jsonl")) for path in _raw(args.store)]
+    args.launch += recorded
+    launches = [row for folder in args.launch for row in launch_rows(folder, given)]
+    rows = gather(stored, given) + launches
     if args.json:
         figures = [{**{name: getattr(row, name) for name in Row.__slots__}, "error": row.error} for row in rows]
         sys.stdout.write(json.dumps(figures, indent=1) + "\n")
@@ -259,7 +311,8 @@ def main() -> int:
         sys.stdout.write("proposed from the split `fit`:\n")
         for name, value in proposed.items():
             sys.stdout.write(f"  {name} = {value:.6g} (is {given.values[name]:.6g})\n")
-        again = gather(stored, given.changed(proposed))
+        changed = given.changed(proposed)
+        again = gather(stored, changed) + [row for folder in args.launch for row in launch_rows(folder, changed)]
         for split in ("fit", "check"):
             sys.stdout.write(
                 "\n".join([f"with them, split {split}:", *summary([r for r in again if r.split == split])])

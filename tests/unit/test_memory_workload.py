@@ -65,6 +65,23 @@ def test_keys_that_verl_copies_mean_the_others() -> None:
     assert sharded.actor.ulysses_sequence_parallel_size == 2
 
 
+def test_keys_follow_others_as_in_verls_own_files() -> None:
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    asked = {
+        f"{actor}.use_dynamic_bsz": True,
+        f"{actor}.ppo_max_token_len_per_gpu": 9000,
+        f"{actor}.ppo_mini_batch_size": 8,
+    }
+    made = PLAIN.with_overrides(asked)
+    assert made.log_prob == Forward(use_dynamic_bsz=True, max_token_len_per_gpu=9000)
+    assert made.critic is not None
+    assert made.critic.ppo_mini_batch_size == 8
+    assert made.reference is None
+    own = PLAIN.with_overrides({**asked, f"{rollout}.log_prob_max_token_len_per_gpu": 5000, "critic.enable": False})
+    assert own.log_prob.max_token_len_per_gpu == 5000
+    assert own.critic is None
+
+
 REFUSED = [
     ("data.max_respons_length", 5, "Closest: data.max_response_length"),
     ("actor_rollout_ref.actor.strategy", "megatron", "one of fsdp, fsdp2"),
