@@ -284,7 +284,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     args = parser.parse_args()
     latest = {(item.question.cell, item.question.probe): item for item in shipped(args.store)}
-    stored = list(latest.values())
+    stored = [item for (_, probe), item in latest.items() if probe.startswith(("memory/", "threshold/"))]
     given = constants()
     recorded = [path.with_name(path.name.removesuffix(".metrics.jsonl")) for path in _raw(args.store)]
     args.launch += recorded
