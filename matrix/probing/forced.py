@@ -19,7 +19,7 @@ from matrix.probing.placement import Fingerprint, Placement
 from matrix.probing.session import Limits, Surroundings, collect
 from matrix.probing.surroundings import Scratch, scratch, surroundings
 
-FILE = "forced/failures.py"
+FILE = "gpu_failures/forced_failures.py"
 TRIALS = "VERL_MATRIX_TRIALS"
 _KILLED = ("test_hangs", "test_takes")
 """Beginnings of the names of those that the watch itself must end."""

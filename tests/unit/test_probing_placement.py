@@ -356,9 +356,9 @@ def test_cannot():
 
 def _forced(home: Path, monkeypatch: pytest.MonkeyPatch, *patterns: str, count: int = 1) -> list[Forced]:
     made = _prober(home, FakeDriver(told=many(count)))
-    (made.folder / "forced").mkdir()
+    (made.folder / "gpu_failures").mkdir()
     text = HEAD.format(held=str(home / "held")) + FORCED
-    (made.folder / "forced" / "failures.py").write_text(text, encoding="utf-8")
+    (made.folder / "gpu_failures" / "forced_failures.py").write_text(text, encoding="utf-8")
     monkeypatch.setattr(forcing, "probes_folder", lambda: made.folder)
     return force(environment().python, patterns=patterns, placement=made.placement, limits=QUICK)
 

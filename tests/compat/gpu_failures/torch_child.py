@@ -45,7 +45,7 @@ _expandable_oom = _oom
 def _illegal(torch: Any, held: Any) -> None:
     """Write to an address that is nobody's, in the context that torch has."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from forced.cuda import Cuda
+    from gpu_failures.driver_child import Cuda
 
     _said()
     Cuda().launch("stray", held.data_ptr())

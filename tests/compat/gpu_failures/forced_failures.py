@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from forced.held import LATER_S, holding
+from gpu_failures.holding_child import LATER_S, holding
 
 pytestmark = [pytest.mark.gpus(1, memory_gib=12), pytest.mark.limit(40)]
 LIGHT_S, TORCH_S, STACK_S = 20.0, 60.0, 150.0
@@ -50,7 +50,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("kind", KILLED)
 def test_killed(kind: str) -> None:
-    with holding("cuda.py", *KILLED[kind]) as child:
+    with holding("driver_child.py", *KILLED[kind]) as child:
         child.await_line("holding", LIGHT_S)
         child.kill()
         assert child.code(20) == -signal.SIGKILL
@@ -58,7 +58,7 @@ def test_killed(kind: str) -> None:
 
 @pytest.mark.parametrize("after", [0.1, 0.3, 0.6])
 def test_killed_while_it_starts(after: float) -> None:
-    with holding("cuda.py", *KILLED["10-gib"]) as child:
+    with holding("driver_child.py", *KILLED["10-gib"]) as child:
         time.sleep(after)
         child.child.kill()
         assert child.code(20) == -signal.SIGKILL
@@ -67,14 +67,14 @@ def test_killed_while_it_starts(after: float) -> None:
 @pytest.mark.parametrize("kind", FAULTS)
 def test_faults(kind: str) -> None:
     words, code = FAULTS[kind]
-    with holding("cuda.py", *words) as child:
+    with holding("driver_child.py", *words) as child:
         child.await_line("holding", LIGHT_S)
         assert child.code(30) == code, child.text[-1500:]
 
 
 @pytest.mark.parametrize("kind", ["fault-and-hang", "trap-and-hang"])
 def test_killed_after_a_fault_of_the_gpu(kind: str) -> None:
-    with holding("cuda.py", "hold=1024", "stray" if kind.startswith("fault") else "trap", "wait") as child:
+    with holding("driver_child.py", "hold=1024", "stray" if kind.startswith("fault") else "trap", "wait") as child:
         child.await_line("holding", LIGHT_S)
         child.kill()
         assert child.code(20) == -signal.SIGKILL
@@ -82,7 +82,7 @@ def test_killed_after_a_fault_of_the_gpu(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["1-gib", "10-gib", "in-a-kernel", "mapped-by-hand"])
 def test_grandchild_in_a_session_of_its_own_is_killed(kind: str) -> None:
-    with holding("cuda.py", "daemon", *KILLED[kind]) as child:
+    with holding("driver_child.py", "daemon", *KILLED[kind]) as child:
         pid = int(child.await_line("grandchild", LIGHT_S))
         child.await_line("holding", LIGHT_S)
         child.kill(pid)
@@ -90,14 +90,14 @@ def test_grandchild_in_a_session_of_its_own_is_killed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["1-gib", "10-gib", "in-a-kernel"])
 def test_grandchild_in_a_session_of_its_own_is_left_behind(kind: str) -> None:
-    with holding("cuda.py", "daemon", *KILLED[kind]) as child:
+    with holding("driver_child.py", "daemon", *KILLED[kind]) as child:
         child.await_line("holding", LIGHT_S)
         child.kill()
 
 
 @pytest.mark.parametrize("kind", ["1-gib", "in-a-kernel"])
 def test_grandchild_without_environment_and_parent_is_left_behind(kind: str) -> None:
-    with holding("cuda.py", "lost", *KILLED[kind]) as child:
+    with holding("driver_child.py", "lost", *KILLED[kind]) as child:
         child.await_line("grandchild", LIGHT_S)
         child.await_line("holding", LIGHT_S)
         assert child.code(20) == 0
@@ -106,14 +106,14 @@ def test_grandchild_without_environment_and_parent_is_left_behind(kind: str) -> 
 @pytest.mark.parametrize("kind", ["1-gib", "in-a-kernel"])
 @pytest.mark.limit(4)
 def test_hangs_beyond_its_limit(kind: str) -> None:
-    with holding("cuda.py", *KILLED[kind]) as child:
+    with holding("driver_child.py", *KILLED[kind]) as child:
         child.await_line("holding", LIGHT_S)
         time.sleep(600)
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV", "SIGABRT"])
 def test_takes_its_own_process_down(how: str) -> None:
-    with holding("cuda.py", *KILLED["1-gib"], end=False) as child:
+    with holding("driver_child.py", *KILLED["1-gib"], end=False) as child:
         child.await_line("holding", LIGHT_S)
         time.sleep(LATER_S)
         os.kill(os.getpid(), getattr(signal, how))
@@ -123,9 +123,9 @@ def test_takes_its_own_process_down(how: str) -> None:
 @pytest.mark.parametrize("dies", ["owner", "reader", "both"])
 def test_shared_between_processes(dies: str, tmp_path: Path) -> None:
     handle = str(tmp_path / "handle")
-    with holding("cuda.py", "hold=2048", f"export={handle}", "wait") as owner:
+    with holding("driver_child.py", "hold=2048", f"export={handle}", "wait") as owner:
         owner.await_line("holding", LIGHT_S)
-        with holding("cuda.py", f"import={handle}", "hold=64", "wait") as reader:
+        with holding("driver_child.py", f"import={handle}", "hold=64", "wait") as reader:
             reader.await_line("holding", LIGHT_S)
             dead = {"owner": (owner,), "reader": (reader,), "both": (owner, reader)}[dies]
             for child in dead:

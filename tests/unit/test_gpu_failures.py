@@ -17,7 +17,7 @@ import pytest
 
 from matrix.probing.folder import probes_folder
 
-FORCED = probes_folder() / "forced"
+FORCED = probes_folder() / "gpu_failures"
 
 
 class FakeCuda:
@@ -42,7 +42,7 @@ class FakeCuda:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(FORCED.parent))
-    module = importlib.import_module("forced.cuda")
+    module = importlib.import_module("gpu_failures.driver_child")
     monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
     return module
 
@@ -111,7 +111,7 @@ def test_memory_is_shared_through_a_file(monkeypatch: pytest.MonkeyPatch, cuda: 
 
 def test_a_grandchild_outlives_its_parent_in_a_session_of_its_own(tmp_path: Path) -> None:
     # There is no libcuda here, so the grandchild ends by itself at once; that it was started is what is seen.
-    command = [sys.executable, str(FORCED / "cuda.py"), "lost", "hold=1", "wait"]
+    command = [sys.executable, str(FORCED / "driver_child.py"), "lost", "hold=1", "wait"]
     started = time.monotonic()
     env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
@@ -122,7 +122,7 @@ def test_a_grandchild_outlives_its_parent_in_a_session_of_its_own(tmp_path: Path
 
 def test_every_forced_failure_is_named_and_some_fifty_there_are() -> None:
     command = [sys.executable, "-m", "pytest", "-c", str(FORCED.parent / "pytest.ini"), "--collect-only", "-q",
-               str(FORCED / "failures.py")]  # fmt: skip
+               str(FORCED / "forced_failures.py")]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert sum("::" in line for line in done.stdout.splitlines()) >= 50
 

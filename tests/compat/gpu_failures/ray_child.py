@@ -16,7 +16,7 @@ class Holder:
     def __init__(self) -> None:
         """Hold 2 GiB."""
         sys.path.insert(0, PROBES)
-        from forced.cuda import MIB, Cuda
+        from gpu_failures.driver_child import MIB, Cuda
 
         self._cuda = Cuda()
         self._cuda.hold(2048 * MIB)
