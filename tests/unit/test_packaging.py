@@ -26,11 +26,16 @@ DATA = (
     "matrix/doctor/generic.toml",
     "matrix/doctor/variables.toml",
     *(f"matrix/failures/{family}.toml" for family in Family),
+    "matrix/memory/constants.toml",
+    "matrix/memory/gpus.toml",
+    "matrix/memory/recipes.toml",
+    "matrix/memory/shapes.toml",
     "matrix/py.typed",
     "matrix/reproductions.toml",
     "matrix/provision/builds.toml",
     "matrix/resolve/sdists.toml",
     "matrix/surface/verl.toml",
+    "matrix/thresholds/questions.toml",
     "reports/schema.json",
 )
 
@@ -81,7 +86,7 @@ def test_nothing_that_is_needed_is_ignored_by_git() -> None:
 def test_every_data_file_is_looked_for_beside_its_module() -> None:
     for path in (path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        for name in re.findall(r'with_name\("([^"]+\.(?:toml|json))"\)', text):
+        for name in re.findall(r'__file__\)\.with_name\("([^"]+\.(?:toml|json))"\)', text):
             assert path.with_name(name).is_file(), f"{path} reads {name}"
 
 
