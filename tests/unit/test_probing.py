@@ -27,6 +27,7 @@ from matrix.probing.surroundings import scratch, surroundings
 from matrix.tier import Outcome, Tier
 from tests.unit.probing_stack import FAILURES, RECORDS, failure, folder_of
 
+GIB = 2**30
 PLAIN = PlannedProbe(test="test_ray.py::test_x", tier=Tier.IMPORT)
 
 
@@ -144,6 +145,43 @@ def test_tagged_processes_are_found_and_ended_in_whatever_session(tmp_path: Path
 def test_memory_that_can_be_had_is_read_and_unknown_where_it_is_not_told(tmp_path: Path) -> None:
     assert processes.available_bytes() > 2**20
     assert processes.available_bytes(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "gib"),
+    [
+        ({}, 100),
+        ({"memory.max": "max", "memory.current": "5"}, 100),
+        ({"memory.max": f"{40 * GIB}", "memory.current": f"{30 * GIB}"}, 10),
+        (
+            {
+                "memory.max": f"{40 * GIB}",
+                "memory.current": f"{30 * GIB}",
+                "memory.stat": f"anon 7\ninactive_file {8 * GIB}\n",
+            },
+            18,
+        ),
+        ({"memory.max": f"{400 * GIB}", "memory.current": "0"}, 100),
+        ({"memory.max": f"{4 * GIB}", "memory.current": f"{5 * GIB}"}, 0),
+        ({"memory/memory.limit_in_bytes": f"{2**63 - 4096}", "memory/memory.usage_in_bytes": "0"}, 100),
+        (
+            {
+                "memory/memory.limit_in_bytes": f"{20 * GIB}",
+                "memory/memory.usage_in_bytes": f"{15 * GIB}",
+                "memory/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB}\n",
+            },
+            6,
+        ),
+    ],
+)
+def test_in_a_container_what_can_be_had_is_what_its_control_group_leaves(
+    tmp_path: Path, files: Mapping[str, str], gib: int
+) -> None:
+    (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {100 * 2**20} kB\n")
+    (tmp_path / "memory").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert processes.available_bytes(tmp_path, tmp_path) == gib * GIB
 
 
 def test_a_process_that_is_gone_while_it_is_looked_at_is_passed_over(tmp_path: Path) -> None:

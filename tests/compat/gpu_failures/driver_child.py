@@ -2,8 +2,8 @@
 
 `python driver_child.py WORD...`: `hold=MIB` (as cuMemAlloc has it; `vmm=`, `managed=`, `pinned=` for other kinds),
 then any of `spin` (a kernel that never ends), `stray` (an illegal address), `trap` (what a device-side assertion does),
-`fill` (until the card is full), `export=FILE` and `import=FILE` (CUDA IPC), `daemon` and `lost` (the same words again in
-a grandchild of its own session; `lost` empties its environment and leaves its parent), and last `segfault`, `abort`,
+`fill` (until the card is full), `export=FILE` and `import=FILE` (CUDA IPC), `daemon` and `lost` (the same words again
+in a grandchild of its own session; `lost` empties its environment and leaves its parent), and last `segfault`, `abort`,
 `exit=CODE` or `wait`. Says `holding` once it holds.
 """
 
