@@ -12,7 +12,7 @@ from matrix.memory.workload import Forward, Training, Workload
 def update_pass(load: Workload) -> Pass:
     """Return the largest micro-batch of the actor's update, on one GPU."""
     actor = load.actor
-    total = _share(actor.ppo_mini_batch_size, load, actor)
+    total = _share(min(actor.ppo_mini_batch_size, load.train_batch_size), load, actor)
     if actor.use_dynamic_bsz:
         return _by_tokens(total, load, actor, actor.ppo_max_token_len_per_gpu)
     return _by_sequences(total, load, actor, actor.ppo_micro_batch_size_per_gpu)
@@ -24,7 +24,7 @@ def critic_pass(load: Workload, *, update: bool) -> Pass:
     assert critic is not None
     older = update and not load.use_v1
     budget = critic.ppo_max_token_len_per_gpu if older else critic.ppo_infer_max_token_len_per_gpu
-    batch = critic.ppo_mini_batch_size if update else load.train_batch_size
+    batch = min(critic.ppo_mini_batch_size, load.train_batch_size) if update else load.train_batch_size
     return _by_tokens(_share(batch, load, critic), load, critic, budget)
 
 
