@@ -187,7 +187,7 @@ def test_memory_is_laid_out_as_nvml_has_it() -> None:
     assert ctypes.sizeof(_Memory) == 40
 
 
-@pytest.mark.parametrize("name", ["cpu-0.9.1"])
+@pytest.mark.parametrize("name", ["cpu-0.9.1", "h200-0.9.1"])
 def test_timeline_of_a_recorded_log(name: str) -> None:
     from ppo.timeline import phases, read_stamped, spans
 
