@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from matrix.axes import load_axes
+from matrix.doctor.checkup import Check, Grade
 from matrix.doctor.diagnosis import Diagnosis, diagnose
 from matrix.doctor.environment import Environment, Installed, Module
 from matrix.doctor.logfile import LogFile
@@ -123,3 +124,14 @@ def environment(
         modules=modules or {},
         variables=variables or {},
     )
+
+
+def grades(checks: Iterable[Check]) -> list[tuple[Grade, str]]:
+    """Return the grade and the matter of each check."""
+    return [(check.grade, check.what) for check in checks]
+
+
+def only(checks: Iterable[Check]) -> Check:
+    """Return the one check there is."""
+    (found,) = checks
+    return found
