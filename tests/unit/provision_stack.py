@@ -117,3 +117,9 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def shelved(folder: Path) -> list[str]:
+    """Return what lies on the shelf, latches left out."""
+    root = folder / "home" / "cache" / "environments"
+    return sorted(path.name for path in root.iterdir() if not path.name.endswith((".latch", ".needs")))
