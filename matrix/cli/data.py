@@ -144,4 +144,4 @@ def _lines(remark: Remark) -> list[str]:
     if remark.rows and remark.kind is not Kind.DUPLICATE:
         where = f" ({_counted(remark.rows, 'row')}" + (f", first {remark.first})" if remark.first is not None else ")")
     then = [f"    {remark.then}"] if remark.then else []
-    return [f"  {remark.severity.value}: {remark.message}{where}", *then]
+    return [f"  {remark.gravity.value}: {remark.message}{where}", *then]

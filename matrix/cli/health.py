@@ -52,7 +52,7 @@ def _text(found: Diagnosis) -> str:
     if notes.damaged:
         lines.append(f"{notes.damaged} damaged or cut-off lines were passed over")
     errors, warnings, rest = (
-        sum(item.severity == severity for item in found.symptoms) for severity in ("error", "warning", "note")
+        sum(item.gravity == gravity for item in found.symptoms) for gravity in ("error", "warning", "note")
     )
     total = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}, {_counted(rest, 'note')}"
     lines.append(f"healthy as far as judged: {total}" if found.healthy else f"unhealthy: {total}")
@@ -79,7 +79,7 @@ def _about(one: Run, lacking: tuple[Metric, ...]) -> str:
 
 def _symptom(item: Symptom) -> list[str]:
     since = f"since step {item.since}" if item.until is None else f"steps {item.since} until {item.until}"
-    lines = [f"  {item.severity.value}: {item.metric} {since}: {item.message}", f"    limit: {item.limit}"]
+    lines = [f"  {item.gravity.value}: {item.metric} {since}: {item.message}", f"    limit: {item.limit}"]
     if item.fails:
         lines.append(f"    may come from: {'; '.join(item.causes)}")
         lines.append(f"    look at: {'; '.join(item.look)}")

@@ -15,8 +15,8 @@ from matrix.dataset.opening import misfit, pyarrow
 from matrix.dataset.remark import FileReport, Kind, Remark
 from matrix.dataset.rows import RowChecks
 from matrix.dataset.scorer import Scorer
+from matrix.gravity import Gravity
 from matrix.nearness import near_names
-from matrix.severity import Severity
 
 BATCH = 1024
 ROOM = 1 << 30
@@ -117,7 +117,7 @@ def check_file(path: Path, question: Question) -> tuple[FileReport, array[int]]:
             columns=columns,
             figures=checks.figures() if question.prompt_key in columns else {},
             sources=dict(checks.sources),
-            remarks=tuple(sorted(remarks, key=lambda remark: remark.severity.rank)),
+            remarks=tuple(sorted(remarks, key=lambda remark: remark.gravity.rank)),
         ),
         checks.digests if question.prompt_key in columns else array("Q"),
     )
@@ -131,7 +131,7 @@ def _by_column(checks: RowChecks, columns: Mapping[str, str], question: Question
     if checks.row and "extra_info" in columns and checks.indices < checks.row:
         lacking = checks.row - checks.indices
         message = "extra_info.index is missing; verl then takes 0 for it"
-        found.append(Remark(kind=Kind.EXTRA, severity=Severity.NOTE, message=message, rows=lacking))
+        found.append(Remark(kind=Kind.EXTRA, gravity=Gravity.NOTE, message=message, rows=lacking))
     return found
 
 
@@ -141,7 +141,7 @@ def _suffix(path: Path, question: Question) -> list[Remark]:
         return []
     versions = ", ".join(item.version for item in strict)
     message = f"its name does not end in .parquet, and verl {versions} goes by the name: ValueError"
-    return [Remark(kind=Kind.SUFFIX, severity=Severity.ERROR, message=message, then="Rename it.")]
+    return [Remark(kind=Kind.SUFFIX, gravity=Gravity.ERROR, message=message, then="Rename it.")]
 
 
 def _columns(columns: Mapping[str, str], question: Question) -> list[Remark]:
@@ -156,24 +156,24 @@ def _columns(columns: Mapping[str, str], question: Question) -> list[Remark]:
             then = f"Did you mean `{near[0]}`?" if near else f"Columns: {', '.join(columns)}."
             then += " Name it with --prompt-key (data.prompt_key)." if name == question.prompt_key else ""
             message = f"the column `{name}` is missing: {why}"
-            found.append(Remark(kind=Kind.COLUMN, severity=Severity.ERROR, message=message, then=then))
+            found.append(Remark(kind=Kind.COLUMN, gravity=Gravity.ERROR, message=message, then=then))
     kind = columns.get("reward_model", "struct<ground_truth")
     if not kind.startswith("struct") or "ground_truth" not in kind:
         message = f"reward_model is {kind}, without a ground_truth"
-        found.append(Remark(kind=Kind.REWARD, severity=Severity.ERROR, message=message))
+        found.append(Remark(kind=Kind.REWARD, gravity=Gravity.ERROR, message=message))
     elif "style" not in kind and "reward_model" in columns:
         message = "reward_model has no style; verl's preprocessing writes `rule` or `model`"
-        found.append(Remark(kind=Kind.REWARD, severity=Severity.NOTE, message=message))
+        found.append(Remark(kind=Kind.REWARD, gravity=Gravity.NOTE, message=message))
     if "extra_info" not in columns:
         message = "there is no extra_info; verl then takes 0 for every row's index"
-        found.append(Remark(kind=Kind.EXTRA, severity=Severity.NOTE, message=message))
+        found.append(Remark(kind=Kind.EXTRA, gravity=Gravity.NOTE, message=message))
     return found
 
 
 def _no_rows() -> Remark:
     return Remark(
         kind=Kind.NO_ROWS,
-        severity=Severity.ERROR,
+        gravity=Gravity.ERROR,
         message="has no rows: verl stops, in reading it or with `Train dataloader is empty!`",
         then="Look at the step that wrote it: a filter that let nothing through, or a wrong split.",
     )
@@ -185,7 +185,7 @@ def _unreadable(error: Exception) -> Remark:
     then = "Write smaller row groups, e.g. df.to_parquet(f, row_group_size=10000)." if nested else "Write it again."
     return Remark(
         kind=Kind.UNREADABLE,
-        severity=Severity.ERROR,
+        gravity=Gravity.ERROR,
         message=f"cannot be read through: {type(error).__name__}: {text[:200]}",
         then=then,
     )
@@ -207,8 +207,8 @@ def _duplicates(digests: array[int]) -> list[Remark]:
     if not more:
         return []
     message = f"{more} of {len(digests)} rows repeat the prompt of another"
-    severity = Severity.WARNING if more > 0.05 * len(digests) else Severity.NOTE
-    return [Remark(kind=Kind.DUPLICATE, severity=severity, message=message, rows=more)]
+    gravity = Gravity.WARNING if more > 0.05 * len(digests) else Gravity.NOTE
+    return [Remark(kind=Kind.DUPLICATE, gravity=gravity, message=message, rows=more)]
 
 
 def _overlaps(found: Sequence[tuple[Path, array[int]]]) -> list[Remark]:
@@ -225,8 +225,8 @@ def _overlaps(found: Sequence[tuple[Path, array[int]]]) -> list[Remark]:
             if shared:
                 message = f"{path} and {other} share {shared} prompts"
                 then = "A test set that the training has seen measures nothing; leave them out of one."
-                severity = Severity.WARNING
-                remarks.append(Remark(kind=Kind.OVERLAP, severity=severity, message=message, rows=shared, then=then))
+                gravity = Gravity.WARNING
+                remarks.append(Remark(kind=Kind.OVERLAP, gravity=gravity, message=message, rows=shared, then=then))
     return remarks
 
 
@@ -241,15 +241,15 @@ def check_target(folder: Path) -> FileReport:
     except OSError as error:
         remark = Remark(
             kind=Kind.TARGET,
-            severity=Severity.ERROR,
+            gravity=Gravity.ERROR,
             message=f"nothing can be written here: {error.strerror or error}",
             then="Mend permissions or mount, free space, or write elsewhere.",
         )
         return FileReport(path=str(folder), remarks=(remark,))
     message = f"is a folder that can be written to, with {free / 1e9:.1f} GB free"
-    severity = Severity.NOTE if free > ROOM else Severity.WARNING
+    gravity = Gravity.NOTE if free > ROOM else Gravity.WARNING
     return FileReport(
         path=str(folder),
         figures={"free_bytes": float(free)},
-        remarks=(Remark(kind=Kind.TARGET, severity=severity, message=message),),
+        remarks=(Remark(kind=Kind.TARGET, gravity=gravity, message=message),),
     )

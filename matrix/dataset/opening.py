@@ -10,7 +10,7 @@ from typing import Any
 
 from matrix.dataset.remark import Kind, Remark
 from matrix.errors import ToolError
-from matrix.severity import Severity
+from matrix.gravity import Gravity
 
 MAGIC, ENCRYPTED = b"PAR1", b"PARE"
 LEAST = 12
@@ -118,4 +118,4 @@ def _near(path: Path) -> str:
 
 
 def _error(kind: Kind, what: str, then: str = "") -> Remark:
-    return Remark(kind=kind, severity=Severity.ERROR, message=what, then=then)
+    return Remark(kind=kind, gravity=Gravity.ERROR, message=what, then=then)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from matrix.severity import Severity
+from matrix.gravity import Gravity
 
 
 class Kind(StrEnum):
@@ -36,7 +36,7 @@ class Remark:
     """One thing about one file; `rows` counts the rows concerned (0: the whole file), `first` is the first, from 0."""
 
     kind: Kind
-    severity: Severity
+    gravity: Gravity
     message: str
     rows: int = 0
     first: int | None = None
@@ -45,13 +45,13 @@ class Remark:
     @property
     def fails(self) -> bool:
         """Return whether the file is not fit as it is."""
-        return self.severity is not Severity.NOTE
+        return self.gravity is not Gravity.NOTE
 
     def to_json(self) -> dict[str, object]:
         """Return plain JSON data."""
         return {
             "kind": self.kind.value,
-            "severity": self.severity.value,
+            "gravity": self.gravity.value,
             "message": self.message,
             "rows": self.rows,
             "first_row": self.first,

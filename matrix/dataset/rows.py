@@ -12,7 +12,7 @@ from typing import Any
 
 from matrix.dataset.remark import Kind, Remark
 from matrix.dataset.scorer import Scorer
-from matrix.severity import Severity
+from matrix.gravity import Gravity
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
 GSM8K_SOURCE = "openai/gsm8k"
@@ -153,7 +153,7 @@ class RowChecks:
         """Return what the rows have to say."""
         found = []
         for (word, tally), versions in self._grouped().items():
-            kind, severity, what, then = _WORDS[word]
+            kind, gravity, what, then = _WORDS[word]
             message = what.format(example=tally.example, version=", ".join(versions))
             if word == "extra-null":
                 bad = [scorer.version for scorer in self.scorers if not scorer.null_extra_info]
@@ -161,7 +161,7 @@ class RowChecks:
                     continue
                 message += f" (verl {', '.join(bad)})"
             found.append(
-                Remark(kind=kind, severity=severity, message=message, rows=tally.rows, first=tally.first, then=then)
+                Remark(kind=kind, gravity=gravity, message=message, rows=tally.rows, first=tally.first, then=then)
             )
         return found + self._long()
 
@@ -185,14 +185,14 @@ class RowChecks:
         message = f"prompts of up to {max(self.lengths)} characters, the median being {middle}"
         then = "verl drops or refuses prompts longer than data.max_prompt_length tokens; --tokenizer counts them."
         return [
-            Remark(kind=Kind.LENGTH, severity=Severity.NOTE, message=message, rows=len(long), first=long[0], then=then)
+            Remark(kind=Kind.LENGTH, gravity=Gravity.NOTE, message=message, rows=len(long), first=long[0], then=then)
         ]
 
 
-_ERROR, _WARNING = Severity.ERROR, Severity.WARNING
+_ERROR, _WARNING = Gravity.ERROR, Gravity.WARNING
 _CHAT = "verl applies the chat template to a list of {role, content}; its filter of long prompts drops other rows."
 _OWN = "Correct the name, or give your own with custom_reward_function.path."
-_WORDS: Mapping[str, tuple[Kind, Severity, str, str]] = {
+_WORDS: Mapping[str, tuple[Kind, Gravity, str, str]] = {
     "prompt-empty": (Kind.PROMPT, _ERROR, "the prompt is empty: {example}", _CHAT),
     "prompt-shape": (Kind.PROMPT, _ERROR, "the prompt is no list of messages: {example}", _CHAT),
     "prompt-message": (Kind.PROMPT, _ERROR, "a message has no role or no content: {example}", _CHAT),

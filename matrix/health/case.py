@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from matrix.gravity import Gravity
 from matrix.health.episode import Episode
 from matrix.health.history import Run, Series
 from matrix.health.meanings import MEANINGS
 from matrix.health.names import Metric
 from matrix.health.symptom import Kind, Symptom
-from matrix.severity import Severity
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Case:
     def symptom(
         self,
         kind: Kind,
-        severity: Severity,
+        gravity: Gravity,
         series: Series,
         episode: Episode,
         message: str,
@@ -46,12 +46,12 @@ class Case:
     ) -> Symptom:
         """Return the symptom of this run; an error that is over is a warning."""
         ended = episode.end is not None
-        if ended and severity is Severity.ERROR:
-            severity = Severity.WARNING
+        if ended and gravity is Gravity.ERROR:
+            gravity = Gravity.WARNING
         causes, look = MEANINGS[kind]
         return Symptom(
             kind=kind,
-            severity=severity,
+            gravity=gravity,
             metric=series.name,
             since=series.steps[episode.start],
             until=series.steps[episode.end] if episode.end is not None else None,

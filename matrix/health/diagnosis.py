@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from matrix.gravity import Gravity
 from matrix.health import policy, reward, rollout
 from matrix.health.case import Case
 from matrix.health.history import Log, Run, read_log
 from matrix.health.meanings import MEANINGS
 from matrix.health.names import Metric
 from matrix.health.symptom import Kind, Symptom
-from matrix.severity import Severity
 
 CHECKS = (*policy.CHECKS, *reward.CHECKS, *rollout.CHECKS)
 
@@ -77,7 +77,7 @@ def examine(run: Run, vocabulary: int = 0) -> list[Symptom]:
     case = Case(run=run, vocabulary=vocabulary)
     found = [symptom for check in CHECKS for symptom in check(case)]
     found += not_finite(case)
-    return sorted(_fewer(found), key=lambda symptom: (symptom.severity.rank, symptom.since, symptom.metric))
+    return sorted(_fewer(found), key=lambda symptom: (symptom.gravity.rank, symptom.since, symptom.metric))
 
 
 def _fewer(found: Sequence[Symptom]) -> list[Symptom]:
@@ -105,12 +105,12 @@ def not_finite(case: Case) -> Sequence[Symptom]:
         matters = any(word in name for word in _MUST_BE_FINITE) and not nothing
         # From 0.4.0 on verl's workers leave out the optimizer's step when the gradient norm is not finite.
         skipped = name.endswith("grad_norm") and seen.count == 1
-        severity = Severity.NOTE if nothing else Severity.ERROR if matters and not skipped else Severity.WARNING
+        gravity = Gravity.NOTE if nothing else Gravity.ERROR if matters and not skipped else Gravity.WARNING
         times = "once" if seen.count == 1 else f"{seen.count} times, last at step {seen.last}"
         found.append(
             Symptom(
                 kind=Kind.NOT_FINITE,
-                severity=severity,
+                gravity=gravity,
                 metric=name,
                 since=seen.first,
                 run=case.run.number,

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matrix.errors import UsageError
+from matrix.gravity import Gravity
 from matrix.health.diagnosis import Diagnosis
 from matrix.health.history import Run, Series
 from matrix.health.names import Metric
 from matrix.health.symptom import Symptom
-from matrix.severity import Severity
 
 WIDTH, HEIGHT, MARGIN, COLUMNS = 420, 180, 44, 2
 MOST_POINTS = 1500
 """More points than this are drawn as the lowest and highest of each stretch, so that no spike is lost."""
 _HIDDEN = {Metric.SCORE_MAX, Metric.SCORE_MIN, Metric.RETURN_MAX, Metric.RETURN_MIN, Metric.LENGTH_MAX}
-_COLOURS = {Severity.ERROR: "#c62828", Severity.WARNING: "#e65100", Severity.NOTE: "#5e6a75"}
+_COLOURS = {Gravity.ERROR: "#c62828", Gravity.WARNING: "#e65100", Gravity.NOTE: "#5e6a75"}
 _STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#24292f}.t{font-weight:600;font-size:12px}.a{fill:#5e6a75}"
     ".c{fill:none;stroke:#1a6fb5;stroke-width:1.3}.f{fill:none;stroke:#d0d7de}"
@@ -43,11 +43,11 @@ _NAME = "Name the file health.svg or health.html."
 
 def _page(diagnosis: Diagnosis) -> str:
     rows = "".join(
-        f"<tr><td>{item.severity.value}</td><td>{item.run}</td><td>{item.since}</td><td>{html.escape(item.metric)}</td>"
+        f"<tr><td>{item.gravity.value}</td><td>{item.run}</td><td>{item.since}</td><td>{html.escape(item.metric)}</td>"
         f"<td>{html.escape(item.message)}</td><td>{html.escape(item.limit)}</td></tr>"
         for item in diagnosis.symptoms
     )
-    head = "<tr><th>severity<th>run<th>since step<th>metric<th>what<th>limit</tr>"
+    head = "<tr><th>gravity<th>run<th>since step<th>metric<th>what<th>limit</tr>"
     table = f"<table>{head}{rows}</table>" if rows else "<p>Nothing wrong was found.</p>"
     title = f"Training health: {html.escape(Path(diagnosis.log.path).name)}"
     return (
@@ -96,8 +96,8 @@ def _panel(series: Series, run: Run, marks: Sequence[Symptom], title: str) -> st
     bands = []
     for mark in marks:
         start, end = across(mark.since), across(last if mark.until is None else mark.until)
-        label = html.escape(f"{mark.severity.value} since step {mark.since}: {mark.message}")
-        colour = _COLOURS[mark.severity]
+        label = html.escape(f"{mark.gravity.value} since step {mark.since}: {mark.message}")
+        colour = _COLOURS[mark.gravity]
         bands.append(
             f'<rect x="{start:.1f}" y="{top}" width="{max(end - start, 2):.1f}" height="{bottom - top}" '
             f'fill="{colour}" opacity=".18"><title>{label}</title></rect>'

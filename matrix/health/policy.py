@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 
+from matrix.gravity import Gravity
 from matrix.health.case import Case, Check, worst
 from matrix.health.episode import Baseline, Episode, against_baseline, episodes
 from matrix.health.history import Series
 from matrix.health.names import Metric
 from matrix.health.symptom import Kind, Symptom
-from matrix.severity import Severity
 
 TARGET_KL = 0.1
 """`algorithm.kl_ctrl.target_kl` of verl's own configuration, from 0.4.0 on."""
@@ -40,7 +40,7 @@ def kl_to_reference(case: Case) -> list[Symptom]:
             limit = f"{SUDDEN:g} x the median of the 20 steps before, at least {SUDDEN * TARGET_KL / 2:g}"
             evidence = {"baseline": level, "peak": peak}
             found.append(
-                case.symptom(Kind.KL_RUNAWAY, Severity.ERROR, series, episode, message, limit=limit, evidence=evidence)
+                case.symptom(Kind.KL_RUNAWAY, Gravity.ERROR, series, episode, message, limit=limit, evidence=evidence)
             )
         if found:
             continue
@@ -49,9 +49,7 @@ def kl_to_reference(case: Case) -> list[Symptom]:
             message = f"KL to the reference is {peak:.3g}, more than ten times verl's target"
             limit = f"{RUNAWAY_KL:g} = 10 x algorithm.kl_ctrl.target_kl ({TARGET_KL:g}) of verl's configuration"
             found.append(
-                case.symptom(
-                    Kind.KL_HIGH, Severity.NOTE, series, episode, message, limit=limit, evidence={"peak": peak}
-                )
+                case.symptom(Kind.KL_HIGH, Gravity.NOTE, series, episode, message, limit=limit, evidence={"peak": peak})
             )
     return found
 
@@ -67,7 +65,7 @@ def update_size(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.UPDATE_TOO_LARGE,
-                Severity.ERROR,
+                Gravity.ERROR,
                 series,
                 episode,
                 message,
@@ -94,7 +92,7 @@ def pg_loss(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.PG_LOSS_JUMP,
-                Severity.WARNING,
+                Gravity.WARNING,
                 series,
                 episode,
                 f"pg_loss went from {level:.3g} ± {spread:.2g} to {peak:.3g}",
@@ -114,7 +112,7 @@ def clipping(case: Case) -> list[Symptom]:
         message = f"{peak:.0%} of the tokens are clipped"
         limit = "0.5: most tokens give no gradient (PPO's objective is flat beyond the clip range)"
         found.append(
-            case.symptom(Kind.CLIPPED, Severity.ERROR, series, episode, message, limit=limit, evidence={"peak": peak})
+            case.symptom(Kind.CLIPPED, Gravity.ERROR, series, episode, message, limit=limit, evidence={"peak": peak})
         )
 
     def is_odd(value: float, base: Baseline) -> bool:
@@ -129,7 +127,7 @@ def clipping(case: Case) -> list[Symptom]:
             limit = "10 x the median of the 20 steps before, at least 0.1"
             evidence = {"baseline": level, "peak": peak}
             found.append(
-                case.symptom(Kind.CLIPPED, Severity.WARNING, series, episode, message, limit=limit, evidence=evidence)
+                case.symptom(Kind.CLIPPED, Gravity.WARNING, series, episode, message, limit=limit, evidence=evidence)
             )
     return found
 
@@ -150,7 +148,7 @@ def entropy(case: Case) -> list[Symptom]:
             evidence = {"baseline": first, "lowest": least}
             found.append(
                 case.symptom(
-                    Kind.ENTROPY_COLLAPSE, Severity.WARNING, series, episode, message, limit=limit, evidence=evidence
+                    Kind.ENTROPY_COLLAPSE, Gravity.WARNING, series, episode, message, limit=limit, evidence=evidence
                 )
             )
     for episode in episodes([value > max(3 * first, first + 1) for value in series.values]):
@@ -159,7 +157,7 @@ def entropy(case: Case) -> list[Symptom]:
         limit = "3 x and 1 nat above the median of the first 5 steps"
         evidence = {"baseline": first, "peak": peak}
         found.append(
-            case.symptom(Kind.ENTROPY_RISE, Severity.ERROR, series, episode, message, limit=limit, evidence=evidence)
+            case.symptom(Kind.ENTROPY_RISE, Gravity.ERROR, series, episode, message, limit=limit, evidence=evidence)
         )
     if first > 0.9 * most:
         lasting = Episode(start=0, told=0, end=None)
@@ -167,7 +165,7 @@ def entropy(case: Case) -> list[Symptom]:
         limit = f"0.9 x ln(vocabulary), {case.vocabulary} words by the log"
         evidence = {"baseline": first, "most": most}
         found.append(
-            case.symptom(Kind.ENTROPY_RISE, Severity.WARNING, series, lasting, message, limit=limit, evidence=evidence)
+            case.symptom(Kind.ENTROPY_RISE, Gravity.WARNING, series, lasting, message, limit=limit, evidence=evidence)
         )
     return found
 
@@ -184,7 +182,7 @@ def gradient(case: Case) -> list[Symptom]:
             found.append(
                 case.symptom(
                     Kind.NO_GRADIENT,
-                    Severity.WARNING if case.run.rounded else Severity.ERROR,
+                    Gravity.WARNING if case.run.rounded else Gravity.ERROR,
                     series,
                     episode,
                     f"the gradient norm is {what} in {length} steps: nothing is learned",
@@ -210,7 +208,7 @@ def _explosions(case: Case, series: Series) -> list[Symptom]:
         evidence = {"baseline": level, "peak": peak}
         found.append(
             case.symptom(
-                Kind.GRADIENT_EXPLOSION, Severity.ERROR, series, episode, message, limit=limit, evidence=evidence
+                Kind.GRADIENT_EXPLOSION, Gravity.ERROR, series, episode, message, limit=limit, evidence=evidence
             )
         )
     inside = {at for item in lasting for at in range(item.start, item.end or len(series))}
@@ -223,7 +221,7 @@ def _explosions(case: Case, series: Series) -> list[Symptom]:
         evidence = {"spikes": float(len(spikes)), "peak": series.values[highest]}
         limit = f"{SUDDEN:g} x the median of the 20 steps before"
         found.append(
-            case.symptom(Kind.GRADIENT_SPIKES, Severity.NOTE, series, once, message, limit=limit, evidence=evidence)
+            case.symptom(Kind.GRADIENT_SPIKES, Gravity.NOTE, series, once, message, limit=limit, evidence=evidence)
         )
     return found
 
@@ -236,7 +234,7 @@ def learning_rate(case: Case) -> list[Symptom]:
     return [
         case.symptom(
             Kind.NO_RATE,
-            Severity.ERROR,
+            Gravity.ERROR,
             series,
             episode,
             "the actor's learning rate is 0",
@@ -257,7 +255,7 @@ def _outside(case: Case, series: Series, low: float, high: float, rule: str) -> 
     return [
         case.symptom(
             Kind.IMPOSSIBLE,
-            Severity.ERROR,
+            Gravity.ERROR,
             series,
             Episode(start=at, told=at, end=None),
             f"{value:.4g} at step {series.steps[at]}, {count} such values",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 
+from matrix.gravity import Gravity
 from matrix.health.case import Case, Check, worst
 from matrix.health.episode import Baseline, Episode, against_baseline, episodes, noise, rolling_median
 from matrix.health.names import Metric
 from matrix.health.symptom import Kind, Symptom
-from matrix.severity import Severity
 
 LONG = 60
 """Fewer steps say nothing about a flat score: the healthy run of verl's notebook is flat for its first 15 of 61."""
@@ -30,7 +30,7 @@ def equal_rewards(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.REWARDS_EQUAL,
-                Severity.ERROR if count > len(series) / 2 else Severity.WARNING,
+                Gravity.ERROR if count > len(series) / 2 else Gravity.WARNING,
                 series,
                 episode,
                 f"every response scores {level:.3g} in {count} steps: nothing tells better from worse",
@@ -54,7 +54,7 @@ def no_advantage(case: Case) -> list[Symptom]:
     return [
         case.symptom(
             Kind.NO_ADVANTAGE,
-            Severity.ERROR,
+            Gravity.ERROR,
             series,
             episode,
             "all advantages are 0 although scores differ: no gradient but that of KL and entropy",
@@ -86,7 +86,7 @@ def score_fall(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.SCORE_FALL,
-                Severity.ERROR,
+                Gravity.ERROR,
                 series,
                 episode,
                 f"the score fell from {top:.3g} to {low:.3g}",
@@ -116,12 +116,12 @@ def score_flat(case: Case) -> list[Symptom]:
     if not never and middle - first <= 2 * spread:
         return []
     start = 0 if never else third
-    severity = Severity.WARNING if never and len(series) >= VERY_LONG else Severity.NOTE
+    gravity = Gravity.WARNING if never and len(series) >= VERY_LONG else Gravity.NOTE
     what = "has not risen since the first step" if never else "no longer rises"
     return [
         case.symptom(
             Kind.SCORE_FLAT,
-            severity,
+            gravity,
             series,
             Episode(start=start, told=len(series) - 1, end=None),
             f"the score {what}: {first:.3g} at first, {middle:.3g} in the middle third, {last:.3g} in the last",
@@ -148,7 +148,7 @@ def value_loss(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.VALUE_LOSS_RISE,
-                Severity.ERROR,
+                Gravity.ERROR,
                 series,
                 episode,
                 f"the value loss rose from {level:.3g} to {peak:.3g}",
@@ -165,7 +165,7 @@ def value_loss(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.VALUE_LOSS_RISE,
-                Severity.WARNING,
+                Gravity.WARNING,
                 series,
                 episode,
                 f"the value loss is {peak:.3g}: on average off by more than the whole range of the returns",
@@ -191,7 +191,7 @@ def explained_variance(case: Case) -> list[Symptom]:
     return [
         case.symptom(
             Kind.VALUE_USELESS,
-            Severity.NOTE,
+            Gravity.NOTE,
             series,
             Episode(start=start, told=len(series) - 1, end=None),
             f"the critic explains none of the returns' variance ({level:.3g} over the last {WARM_UP} steps)",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 
+from matrix.gravity import Gravity
 from matrix.health.case import Case, Check, worst
 from matrix.health.episode import Baseline, Episode, against_baseline, episodes
 from matrix.health.history import Series
 from matrix.health.names import Metric
 from matrix.health.symptom import Kind, Symptom
-from matrix.severity import Severity
 
 GAP_LIMIT = 0.01
 GAP_SOURCE = "0.01, from which on verl's FAQ takes the rollout engine to be imprecise"
@@ -38,7 +38,7 @@ def length_collapse(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.LENGTH_COLLAPSE,
-                Severity.ERROR,
+                Gravity.ERROR,
                 series,
                 episode,
                 f"responses shrank from {first:.4g} to {least:.3g} tokens, and the score is no better",
@@ -62,7 +62,7 @@ def length_clipped(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.LENGTH_CLIPPED,
-                Severity.ERROR if rose and level > 0.9 else Severity.WARNING,
+                Gravity.ERROR if rose and level > 0.9 else Gravity.WARNING,
                 series,
                 episode,
                 f"{level:.0%} of the responses are cut off at the maximal length",
@@ -79,7 +79,7 @@ def aborted(case: Case) -> list[Symptom]:
     return [
         case.symptom(
             Kind.ABORTED,
-            Severity.ERROR,
+            Gravity.ERROR,
             series,
             episode,
             f"{worst(series, episode):.0%} of the responses are empty",
@@ -94,17 +94,15 @@ def gap(case: Case) -> list[Symptom]:
     """Return where the trainer gives the rollout's tokens other probabilities than the engine that sampled them."""
     series = case.series(Metric.GAP)
     found: list[Symptom] = []
-    for limit, severity, source in (
-        (GAP_BROKEN, Severity.ERROR, "0.1: a probability off by a tenth on average is no rounding"),
-        (GAP_LIMIT, Severity.WARNING, GAP_SOURCE),
+    for limit, gravity, source in (
+        (GAP_BROKEN, Gravity.ERROR, "0.1: a probability off by a tenth on average is no rounding"),
+        (GAP_LIMIT, Gravity.WARNING, GAP_SOURCE),
     ):
         for episode in episodes([value > limit for value in series.values]) if not found else ():
             peak = worst(series, episode)
             message = f"rollout and trainer differ by {peak:.3g} in a token's probability"
             found.append(
-                case.symptom(
-                    Kind.ROLLOUT_GAP, severity, series, episode, message, limit=source, evidence={"peak": peak}
-                )
+                case.symptom(Kind.ROLLOUT_GAP, gravity, series, episode, message, limit=source, evidence={"peak": peak})
             )
     series = case.series(Metric.GAP_CORRELATION)
     for episode in episodes([value < CORRELATION_LIMIT for value in series.values]):
@@ -113,7 +111,7 @@ def gap(case: Case) -> list[Symptom]:
         source = f"{CORRELATION_LIMIT:g}, about where MiniMax-M1 (arXiv 2506.13585) reports that training failed"
         found.append(
             case.symptom(
-                Kind.ROLLOUT_GAP, Severity.ERROR, series, episode, message, limit=source, evidence={"lowest": least}
+                Kind.ROLLOUT_GAP, Gravity.ERROR, series, episode, message, limit=source, evidence={"lowest": least}
             )
         )
     return found + _gap_grows(case, bool(found)) + _effective(case)
@@ -128,7 +126,7 @@ def _gap_grows(case: Case, told: bool) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.IMPOSSIBLE,
-                Severity.ERROR,
+                Gravity.ERROR,
                 series,
                 Episode(start=low, told=low, end=None),
                 f"{value:.3g} at step {series.steps[low]}",
@@ -147,7 +145,7 @@ def _gap_grows(case: Case, told: bool) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.ROLLOUT_GAP,
-                Severity.WARNING,
+                Gravity.WARNING,
                 series,
                 episode,
                 f"the KL from rollout to trainer rose from {level:.3g} to {peak:.3g}",
@@ -163,7 +161,7 @@ def _effective(case: Case) -> list[Symptom]:
     return [
         case.symptom(
             Kind.EFFECTIVE_SAMPLES,
-            Severity.WARNING,
+            Gravity.WARNING,
             series,
             episode,
             f"importance weights leave {worst(series, episode, low=True):.0%} of the samples in effect",
@@ -197,7 +195,7 @@ def speed(case: Case) -> list[Symptom]:
         found.append(
             case.symptom(
                 Kind.SLOWER,
-                Severity.WARNING,
+                Gravity.WARNING,
                 series,
                 episode,
                 f"a step takes {now:.4g} s instead of {level:.4g} s, for no more tokens",

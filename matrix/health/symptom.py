@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from matrix.severity import Severity
+from matrix.gravity import Gravity
 
 
 class Kind(StrEnum):
@@ -45,7 +45,7 @@ class Symptom:
 
     Attributes:
         kind: what.
-        severity: how bad.
+        gravity: how bad.
         metric: the metric by the name it has in the log.
         since: the first step that shows it.
         until: the first step that no longer shows it; None where it lasts to the end of the log.
@@ -58,7 +58,7 @@ class Symptom:
     """
 
     kind: Kind
-    severity: Severity
+    gravity: Gravity
     metric: str
     since: int
     message: str
@@ -72,13 +72,13 @@ class Symptom:
     @property
     def fails(self) -> bool:
         """Return whether it makes the log unhealthy."""
-        return self.severity is not Severity.NOTE
+        return self.gravity is not Gravity.NOTE
 
     def to_json(self) -> dict[str, object]:
         """Return plain JSON data."""
         return {
             "kind": self.kind.value,
-            "severity": self.severity.value,
+            "gravity": self.gravity.value,
             "run": self.run,
             "metric": self.metric,
             "since": self.since,

@@ -24,7 +24,7 @@ from matrix.dataset.opening import misfit
 from matrix.dataset.remark import Kind, Remark
 from matrix.dataset.rows import RowChecks
 from matrix.errors import ToolError
-from matrix.severity import Severity
+from matrix.gravity import Gravity
 from tests.unit.cli_stack import said
 from tests.unit.test_dataset_scorer import READS, RULE_LAST, SECOND, _scorer
 
@@ -53,8 +53,8 @@ def write(path: Path, rows: list[Row], **options: Any) -> Path:
     return path
 
 
-def _remarks(checked: Checked) -> list[tuple[Kind, Severity, int]]:
-    return [(item.kind, item.severity, item.rows) for file in checked.files for item in file.remarks]
+def _remarks(checked: Checked) -> list[tuple[Kind, Gravity, int]]:
+    return [(item.kind, item.gravity, item.rows) for file in checked.files for item in file.remarks]
 
 
 def test_a_good_file_has_no_remark(tmp_path: Path) -> None:
@@ -70,32 +70,32 @@ def test_a_good_file_has_no_remark(tmp_path: Path) -> None:
     assert json.dumps(checked.to_json())
 
 
-ROWS: Mapping[str, tuple[Row, Kind, Severity]] = {
-    "no prompt": (row(0, prompt=[]), Kind.PROMPT, Severity.ERROR),
-    "null prompt": (row(0, prompt=None), Kind.PROMPT, Severity.ERROR),
-    "text prompt": (row(0, prompt="hello"), Kind.PROMPT, Severity.ERROR),
-    "no content": (row(0, prompt=[{"role": "user"}]), Kind.PROMPT, Severity.ERROR),
-    "blank": (row(0, prompt=[{"role": "user", "content": " "}]), Kind.PROMPT, Severity.ERROR),
-    "odd role": (row(0, prompt=[{"role": "human", "content": "x"}]), Kind.PROMPT, Severity.WARNING),
-    "answer in it": (row(0, prompt=[{"role": "assistant", "content": "x"}]), Kind.PROMPT, Severity.WARNING),
-    "unknown source": (row(0, data_source="data/gsm8k"), Kind.SOURCE, Severity.ERROR),
-    "no source": (row(0, data_source=None), Kind.SOURCE, Severity.ERROR),
-    "no reward": (row(0, reward_model=None), Kind.REWARD, Severity.ERROR),
-    "no truth": (row(0, ""), Kind.REWARD, Severity.ERROR),
-    "thousands": (row(0, "1,000"), Kind.ANSWER, Severity.ERROR),
-    "not extracted": (row(0, "48 + 24 = 72\n#### 72"), Kind.ANSWER, Severity.ERROR),
-    "number as number": (row(0, 72), Kind.ANSWER, Severity.ERROR),
-    "full stop": (row(0, "72."), Kind.ANSWER, Severity.WARNING),
-    "null extra": (row(0, extra_info=None), Kind.EXTRA, Severity.ERROR),
+ROWS: Mapping[str, tuple[Row, Kind, Gravity]] = {
+    "no prompt": (row(0, prompt=[]), Kind.PROMPT, Gravity.ERROR),
+    "null prompt": (row(0, prompt=None), Kind.PROMPT, Gravity.ERROR),
+    "text prompt": (row(0, prompt="hello"), Kind.PROMPT, Gravity.ERROR),
+    "no content": (row(0, prompt=[{"role": "user"}]), Kind.PROMPT, Gravity.ERROR),
+    "blank": (row(0, prompt=[{"role": "user", "content": " "}]), Kind.PROMPT, Gravity.ERROR),
+    "odd role": (row(0, prompt=[{"role": "human", "content": "x"}]), Kind.PROMPT, Gravity.WARNING),
+    "answer in it": (row(0, prompt=[{"role": "assistant", "content": "x"}]), Kind.PROMPT, Gravity.WARNING),
+    "unknown source": (row(0, data_source="data/gsm8k"), Kind.SOURCE, Gravity.ERROR),
+    "no source": (row(0, data_source=None), Kind.SOURCE, Gravity.ERROR),
+    "no reward": (row(0, reward_model=None), Kind.REWARD, Gravity.ERROR),
+    "no truth": (row(0, ""), Kind.REWARD, Gravity.ERROR),
+    "thousands": (row(0, "1,000"), Kind.ANSWER, Gravity.ERROR),
+    "not extracted": (row(0, "48 + 24 = 72\n#### 72"), Kind.ANSWER, Gravity.ERROR),
+    "number as number": (row(0, 72), Kind.ANSWER, Gravity.ERROR),
+    "full stop": (row(0, "72."), Kind.ANSWER, Gravity.WARNING),
+    "null extra": (row(0, extra_info=None), Kind.EXTRA, Gravity.ERROR),
 }
 
 
-@pytest.mark.parametrize(("bad", "kind", "severity"), ROWS.values(), ids=ROWS.keys())
-def test_a_bad_row_is_told_with_its_place(bad: Row, kind: Kind, severity: Severity) -> None:
+@pytest.mark.parametrize(("bad", "kind", "gravity"), ROWS.values(), ids=ROWS.keys())
+def test_a_bad_row_is_told_with_its_place(bad: Row, kind: Kind, gravity: Gravity) -> None:
     checks = RowChecks(scorers=(OLD,))
     checks.feed([row(1), bad, row(2), bad])
     (found,) = checks.remarks()
-    assert (found.kind, found.severity, found.rows, found.first) == (kind, severity, 2, 1)
+    assert (found.kind, found.gravity, found.rows, found.first) == (kind, gravity, 2, 1)
 
 
 def test_a_null_extra_info_that_the_release_takes_is_no_matter() -> None:
@@ -126,27 +126,27 @@ def test_long_prompts_and_tokens() -> None:
     checks = RowChecks(count_tokens=lambda prompt: len(prompt[0]["content"]), longest_tokens=100)
     checks.feed([row(number) for number in range(20)])
     checks.feed([row(0, prompt=[{"role": "user", "content": "x" * 5000}])])
-    kinds = [(item.kind, item.severity, item.first) for item in checks.remarks()]
-    assert kinds == [(Kind.LENGTH, Severity.WARNING, 20), (Kind.LENGTH, Severity.NOTE, 20)]
+    kinds = [(item.kind, item.gravity, item.first) for item in checks.remarks()]
+    assert kinds == [(Kind.LENGTH, Gravity.WARNING, 20), (Kind.LENGTH, Gravity.NOTE, 20)]
     assert checks.figures()["tokens_most"] == 5000
 
 
-COLUMNS: Mapping[str, tuple[Row, list[tuple[Kind, Severity]]]] = {
+COLUMNS: Mapping[str, tuple[Row, list[tuple[Kind, Gravity]]]] = {
     "prompts": (
         {("prompts" if name == "prompt" else name): value for name, value in row(0).items()},
-        [(Kind.COLUMN, Severity.ERROR)],
+        [(Kind.COLUMN, Gravity.ERROR)],
     ),
-    "nothing": ({"a": 1}, [(Kind.COLUMN, Severity.ERROR)] * 3 + [(Kind.EXTRA, Severity.NOTE)]),
-    "reward as text": (row(0, reward_model="72"), [(Kind.REWARD, Severity.ERROR)] * 2),
-    "no style": (row(0, reward_model={"ground_truth": "2"}), [(Kind.REWARD, Severity.NOTE)]),
-    "no index": (row(0, extra_info={"split": "train"}), [(Kind.EXTRA, Severity.NOTE)]),
+    "nothing": ({"a": 1}, [(Kind.COLUMN, Gravity.ERROR)] * 3 + [(Kind.EXTRA, Gravity.NOTE)]),
+    "reward as text": (row(0, reward_model="72"), [(Kind.REWARD, Gravity.ERROR)] * 2),
+    "no style": (row(0, reward_model={"ground_truth": "2"}), [(Kind.REWARD, Gravity.NOTE)]),
+    "no index": (row(0, extra_info={"split": "train"}), [(Kind.EXTRA, Gravity.NOTE)]),
 }
 
 
 @pytest.mark.parametrize(("one", "expected"), COLUMNS.values(), ids=COLUMNS.keys())
-def test_columns(tmp_path: Path, one: Row, expected: list[tuple[Kind, Severity]]) -> None:
+def test_columns(tmp_path: Path, one: Row, expected: list[tuple[Kind, Gravity]]) -> None:
     checked = check([write(tmp_path / "a.parquet", [one])], ASKED)
-    assert [(kind, severity) for kind, severity, _ in _remarks(checked)] == expected
+    assert [(kind, gravity) for kind, gravity, _ in _remarks(checked)] == expected
 
 
 def test_a_missing_column_is_named_with_the_near_one(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_no_rows_and_duplicates_and_overlap(tmp_path: Path) -> None:
     once = write(tmp_path / "once.parquet", [row(49), row(99), *(row(at) for at in range(200, 240)), row(99)])
     checked = check([empty, twice, once], ASKED)
     assert _remarks(checked) == [
-        (Kind.NO_ROWS, Severity.ERROR, 0),
-        (Kind.DUPLICATE, Severity.WARNING, 10),
-        (Kind.DUPLICATE, Severity.NOTE, 1),
+        (Kind.NO_ROWS, Gravity.ERROR, 0),
+        (Kind.DUPLICATE, Gravity.WARNING, 10),
+        (Kind.DUPLICATE, Gravity.NOTE, 1),
     ]
     assert [(item.kind, item.rows) for item in checked.between] == [(Kind.OVERLAP, 1)]
     assert not checked.fit
@@ -179,7 +179,7 @@ def test_no_rows_and_duplicates_and_overlap(tmp_path: Path) -> None:
 
 def test_a_name_that_the_release_does_not_take(tmp_path: Path) -> None:
     path = write(tmp_path / "train.pq", [row(0)])
-    assert _remarks(check([path], ASKED)) == [(Kind.SUFFIX, Severity.ERROR, 0)]
+    assert _remarks(check([path], ASKED)) == [(Kind.SUFFIX, Gravity.ERROR, 0)]
     assert check([path], Question()).fit
 
 
@@ -212,7 +212,7 @@ def test_what_is_no_parquet_is_told_what_it_is(tmp_path: Path, content: bytes, k
     path = tmp_path / "x.parquet"
     path.write_bytes(content)
     ((remark,),) = [file.remarks for file in check([path], ASKED).files]
-    assert (remark.kind, remark.severity) == (kind, Severity.ERROR)
+    assert (remark.kind, remark.gravity) == (kind, Gravity.ERROR)
     assert what in remark.message
 
 
@@ -381,7 +381,7 @@ def test_the_command_line_counts_tokens(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_remark_is_plain_data() -> None:
-    remark = Remark(kind=Kind.PROMPT, severity=Severity.NOTE, message="x", rows=1, first=0, then="y")
+    remark = Remark(kind=Kind.PROMPT, gravity=Gravity.NOTE, message="x", rows=1, first=0, then="y")
     assert remark.to_json()["first_row"] == 0
     assert not remark.fails
-    assert [severity.rank for severity in Severity] == [0, 1, 2]
+    assert [gravity.rank for gravity in Gravity] == [0, 1, 2]

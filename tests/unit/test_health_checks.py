@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matrix.errors import UsageError
+from matrix.gravity import Gravity
 from matrix.health import plot
 from matrix.health.diagnosis import Diagnosis, diagnose, examine
 from matrix.health.episode import Baseline, against_baseline, episodes, noise, rolling_median, scale
@@ -22,7 +23,6 @@ from matrix.health.lines import LoggedStep, Notes, logged_steps
 from matrix.health.meanings import MEANINGS
 from matrix.health.names import SPELLINGS, Metric
 from matrix.health.symptom import Kind, Symptom
-from matrix.severity import Severity
 from tests.accuracy.health import real
 from tests.accuracy.health.simulate import FAULTS, FORMS, Steps, healthy, shape, written
 from tests.unit.cli_stack import said
@@ -50,7 +50,7 @@ def _found(run: Run, vocabulary: int = 0) -> list[Symptom]:
 
 def test_the_real_healthy_run_is_healthy() -> None:
     found = _found(_run(real.console()))
-    assert [(item.kind, item.severity, item.since) for item in found] == [(Kind.GRADIENT_SPIKES, Severity.NOTE, 23)]
+    assert [(item.kind, item.gravity, item.since) for item in found] == [(Kind.GRADIENT_SPIKES, Gravity.NOTE, 23)]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -115,7 +115,7 @@ def test_a_clipped_fraction_that_jumps_is_a_warning() -> None:
     for row in rows[30:]:
         row["actor/pg_clipfrac"] = 0.3
     (found,) = _found(_of(rows))
-    assert (found.kind, found.severity, found.since) == (Kind.CLIPPED, Severity.WARNING, 31)
+    assert (found.kind, found.gravity, found.since) == (Kind.CLIPPED, Gravity.WARNING, 31)
 
 
 def test_an_error_that_is_over_is_a_warning_with_its_end() -> None:
@@ -123,7 +123,7 @@ def test_an_error_that_is_over_is_a_warning_with_its_end() -> None:
     for row in rows[20:30]:
         row["actor/ppo_kl"] = 0.5
     (found,) = _found(_of(rows))
-    assert (found.severity, found.since, found.until) == (Severity.WARNING, 21, 31)
+    assert (found.gravity, found.since, found.until) == (Gravity.WARNING, 21, 31)
 
 
 def test_many_stretches_alike_are_told_as_few() -> None:
@@ -148,7 +148,7 @@ def test_entropy_against_the_vocabulary() -> None:
 def test_zero_gradient_of_three_decimals_is_said_to_be_so() -> None:
     text = "".join(f"step:{at} - actor/grad_norm:0.000 - actor/lr:0.000\n" for at in range(20))
     (found,) = _found(_run(text))
-    assert found.severity is Severity.WARNING
+    assert found.gravity is Gravity.WARNING
     assert "three decimals" in found.message
 
 
@@ -164,18 +164,18 @@ def _noisy(level: float, count: int, slope: float = 0.0) -> list[float]:
 
 
 FLAT = {
-    "never, long": (_noisy(0.2, 250), [(Severity.WARNING, 1)]),
-    "never, shorter": (_noisy(0.2, 80), [(Severity.NOTE, 1)]),
+    "never, long": (_noisy(0.2, 250), [(Gravity.WARNING, 1)]),
+    "never, shorter": (_noisy(0.2, 80), [(Gravity.NOTE, 1)]),
     "too short to say": (_noisy(0.2, 40), []),
     "rising": (_noisy(0.2, 90, 0.004), []),
-    "rose, then stood": (_noisy(0.1, 40, 0.01) + _noisy(0.5, 80), [(Severity.NOTE, 41)]),
+    "rose, then stood": (_noisy(0.1, 40, 0.01) + _noisy(0.5, 80), [(Gravity.NOTE, 41)]),
     "solved": ([0.97 + 0.001 * (at % 3) for at in range(90)], []),
 }
 
 
 @pytest.mark.parametrize(("values", "expected"), FLAT.values(), ids=FLAT.keys())
-def test_a_flat_score(values: list[float], expected: list[tuple[Severity, int]]) -> None:
-    assert [(item.severity, item.since) for item in _found(_scores(values))] == expected
+def test_a_flat_score(values: list[float], expected: list[tuple[Gravity, int]]) -> None:
+    assert [(item.gravity, item.since) for item in _found(_scores(values))] == expected
 
 
 def test_a_falling_length_with_a_better_score_is_none() -> None:
@@ -208,21 +208,21 @@ def test_seconds_without_any_length_are_judged_alone() -> None:
 
 
 NOT_FINITE = {
-    "actor/pg_loss": (3, Severity.ERROR),
-    "actor/grad_norm": (1, Severity.WARNING),
-    "critic/grad_norm": (2, Severity.ERROR),
-    "response_length_non_aborted/mean": (2, Severity.NOTE),
-    "perf/mfu/actor": (2, Severity.WARNING),
+    "actor/pg_loss": (3, Gravity.ERROR),
+    "actor/grad_norm": (1, Gravity.WARNING),
+    "critic/grad_norm": (2, Gravity.ERROR),
+    "response_length_non_aborted/mean": (2, Gravity.NOTE),
+    "perf/mfu/actor": (2, Gravity.WARNING),
 }
 
 
-@pytest.mark.parametrize(("name", "count", "severity"), [(name, *rest) for name, rest in NOT_FINITE.items()])
-def test_not_finite(name: str, count: int, severity: Severity) -> None:
+@pytest.mark.parametrize(("name", "count", "gravity"), [(name, *rest) for name, rest in NOT_FINITE.items()])
+def test_not_finite(name: str, count: int, gravity: Gravity) -> None:
     rows = _constant(30, actor__ppo_kl=0.0)
     for row in rows[10 : 10 + count]:
         row[name] = math.nan
     (found,) = _found(_of(rows))
-    assert (found.kind, found.severity, found.since) == (Kind.NOT_FINITE, severity, 11)
+    assert (found.kind, found.gravity, found.since) == (Kind.NOT_FINITE, gravity, 11)
 
 
 def test_every_kind_has_its_meaning_and_every_metric_its_names() -> None:
@@ -317,7 +317,7 @@ def test_json_can_be_read_back(sick: Path) -> None:
     heard = said("health", str(sick), "--json")
     data = json.loads(heard.out)
     assert (heard.code, data["schema"], data["healthy"]) == (1, 1, False)
-    assert {item["metric"] for item in data["symptoms"] if item["severity"] != "note"} == {"actor/entropy"}
+    assert {item["metric"] for item in data["symptoms"] if item["gravity"] != "note"} == {"actor/entropy"}
     assert data["runs"][0]["steps"] == 60
 
 

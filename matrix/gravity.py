@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Severity(StrEnum):
+class Gravity(StrEnum):
     """`error` spoils the training, `warning` wants a look, `note` is worth knowing and fails nothing."""
 
     ERROR = "error"
@@ -15,4 +15,4 @@ class Severity(StrEnum):
     @property
     def rank(self) -> int:
         """Return 0 for the worst."""
-        return list(Severity).index(self)
+        return list(Gravity).index(self)
