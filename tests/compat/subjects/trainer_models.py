@@ -150,11 +150,3 @@ def _importable(name: str) -> bool:
     import importlib.util
 
     return importlib.util.find_spec(name) is not None
-
-
-def run(path: Path, device: str) -> None:
-    """Run every section about such models."""
-    for one, *given in ((critic, path, device), (qwen3_vl, device), (linear_attention,)):
-        with section(f"group-{one.__name__}"):
-            one(*given)
-    critic_without_flash(path)
