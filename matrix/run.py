@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from matrix.asking import FATAL, Asking, Refusal, untested
 from matrix.cell import Axis, Cell
-from matrix.deep import deep_tiers, that_count, visit_all
+from matrix.deep import INSTALL, deep_tiers, that_count, visit_all
 from matrix.errors import CorruptFileError, IndexUnreachableError, MatrixError, NothingRanError, ToolError
 from matrix.evidence import joined
 from matrix.job import Job, RunResult, Tally, Versions, tools_of
@@ -326,6 +326,9 @@ def _why_not(refusal: Refusal | None, probes: Sequence[Observation], *, interrup
     """Return why a cell that was to go deep has no probe at a tier."""
     if refusal is not None:
         return refusal.line
+    missing = [item.reason for item in probes if item.question.probe == INSTALL and item.outcome is not Outcome.OK]
+    if missing:
+        return missing[0]
     return INTERRUPTED if interrupted else "no probe of this tier was chosen"
 
 

@@ -211,6 +211,15 @@ def test_that_a_cell_could_be_installed_says_nothing_of_whether_it_works(
     assert run(job).verdicts[0].deepest is deepest
 
 
+@pytest.mark.parametrize("outcome", [Outcome.BROKEN, Outcome.UNTESTED])
+def test_a_cell_that_was_not_installed_says_so_at_every_tier(tmp_path: Path, outcome: Outcome) -> None:
+    install = observation(GOOD.name, Tier.IMPORT, outcome, "cannot be installed: no wheel", probe=INSTALL)
+    job = _job(tmp_path, FakeVisitor({GOOD.name: Probed(observations=(install,))}), cells=(GOOD,))
+    (verdict,) = run(job).verdicts
+    deeper = [item.reason for item in verdict.evidence if item.question.tier is Tier.BEHAVE]
+    assert deeper == ["cannot be installed: no wheel"]
+
+
 @dataclass
 class FakeProvisioner:
     """Gives the environment of the tests, or raises; says what was asked of it."""
