@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from matrix.gpus.inventory import Gpu, Inventory
 from matrix.gpus.nvml import GIB, MIB, Holder, NoDriverError, Told
 
 H200 = Told(index=0, uuid="GPU-aaaa-1", name="NVIDIA H200", memory=141 * GIB, capability=(9, 0))
 T4 = Told(index=1, uuid="GPU-bbbb-2", name="NVIDIA T4", memory=15 * GIB, capability=(7, 5))
+T = TypeVar("T")
 FACTS: dict[str, Any] = {"clock_max_mhz": {"sm": 1980, "memory": 3201}, "power_limit_w": 700.0, "mig": False}
 
 
@@ -42,7 +43,7 @@ class FakeDriver:
     def links(self, first: int, second: int) -> Mapping[str, Any]:
         return self._answer({"ancestor": "system", "p2p": True, "nvlink": True})
 
-    def _answer(self, value: Any) -> Any:
+    def _answer(self, value: T) -> T:
         if self.silent:
             raise NoDriverError(self.silent)
         return value
