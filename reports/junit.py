@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from xml.etree import ElementTree as ET
 
+from matrix.figures import limits, machines
 from matrix.job import RunResult
 from matrix.observe import Observation
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict
 from reports import headline
+from reports.gpu import machine_rows, threshold_words
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _DECIDING = {Status.CONFLICT: Tier.RESOLVE, Status.BROKEN: Tier.SURFACE, Status.DEGRADED: Tier.SURFACE}
@@ -29,13 +32,15 @@ def junit(result: RunResult) -> str:
     for tally in result.tallies:
         suite = ET.SubElement(suites, "testsuite", name=tally.tier.value, time=f"{tally.seconds:.3f}", errors="0")
         suite.set("timestamp", f"{result.at:%Y-%m-%dT%H:%M:%S}")
+        if tally.tier is Tier.GPU:
+            _machines(suite, result.verdicts)
         for verdict in result.verdicts:
             if tally.tier.is_deep:
                 _probes(suite, verdict, tally.tier)
             else:
                 _case(suite, verdict, tally.tier, result.expected.get(verdict.cell.name))
         counts = {
-            "tests": len(suite),
+            "tests": len(suite.findall("testcase")),
             "failures": len(suite.findall("*/failure")),
             "skipped": len(suite.findall("*/skipped")),
         }
@@ -44,32 +49,75 @@ def junit(result: RunResult) -> str:
             totals[name] += count
         out = ET.SubElement(suite, "system-out")
         out.text = _clean(f"{headline.denominator(result)} {headline.provenance(result)}")
-    totals = {name: count + more for (name, count), more in zip(totals.items(), _recorded(suites, result), strict=True)}
+    for suite in (*_recorded(result), *_measured(result)):
+        suites.append(suite)
+        for name in totals:
+            totals[name] += int(suite.get(name, "0"))
     for name, count in totals.items():
         suites.set(name, str(count))
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
-def _recorded(suites: ET.Element, result: RunResult) -> tuple[int, int, int]:
-    """Add a suite of what was not tried here and is recorded elsewhere; nothing of it passes or fails this run.
+def _recorded(result: RunResult) -> Iterator[ET.Element]:
+    """Yield a suite of what was not tried here and is recorded elsewhere; nothing of it passes or fails this run."""
+    suite = ET.Element("testsuite", name="shipped evidence")
+    for verdict in result.verdicts:
+        for item in verdict.recorded:
+            name = _clean(f"{verdict.cell.name} ({item.shipped})")
+            reasons = [line for line in verdict.reasons if line.startswith(item.tier.value)]
+            _aside(suite, f"evidence.{item.tier}", name, f"not tried here; {item.line}", "\n".join(reasons))
+    yield from _counted(suite)
 
-    Returns how many cases there are, how many failed, how many are skipped.
-    """
-    told = [(verdict, item) for verdict in result.verdicts for item in verdict.recorded]
-    if not told:
-        return (0, 0, 0)
-    count = str(len(told))
-    suite = ET.SubElement(suites, "testsuite", name="shipped evidence", tests=count, skipped=count)
-    for name, value in (("failures", "0"), ("errors", "0"), ("time", "0.000")):
-        suite.set(name, value)
-    for verdict, item in told:
-        where, name = f"evidence.{item.tier}", _clean(f"{verdict.cell.name} ({item.shipped})")
-        case = ET.SubElement(suite, "testcase", classname=where, name=name, time="0.000")
-        ET.SubElement(case, "skipped", message=_clean(f"not tried here; {item.line}"))
-        reasons = [line for line in verdict.reasons if line.startswith(item.tier.value)]
-        ET.SubElement(case, "system-out").text = _clean("\n".join(reasons))
-    return (len(told), 0, len(told))
+
+def _measured(result: RunResult) -> Iterator[ET.Element]:
+    """Yield a suite of the thresholds of memory, each a case that passes where it was found here."""
+    suite = ET.Element("testsuite", name="thresholds")
+    for limit in limits(item for verdict in result.verdicts for item in verdict.evidence):
+        item, name = limit.observation, _clean(f"{limit.workload} {limit.knob} {limit.cap}")
+        words = "\n".join(f"{word}: {value}" for word, value in threshold_words(limit.to_json()).items())
+        where = f"thresholds.{limit.cell}"
+        if item.shipped or not limit.answered:
+            told = f"not tried here; {item.reason}, {item.machine}, shipped evidence" if item.shipped else item.reason
+            _aside(suite, where, name, told, words)
+            continue
+        case = ET.SubElement(suite, "testcase", classname=_clean(where), name=name, time=f"{limit.seconds:.3f}")
+        ET.SubElement(case, "system-out").text = _clean(words)
+    yield from _counted(suite)
+
+
+def _aside(suite: ET.Element, where: str, name: str, told: str, words: str) -> None:
+    case = ET.SubElement(suite, "testcase", classname=_clean(where), name=name, time="0.000")
+    ET.SubElement(case, "skipped", message=_clean(told))
+    ET.SubElement(case, "system-out").text = _clean(words)
+
+
+def _counted(suite: ET.Element) -> Iterator[ET.Element]:
+    """Yield the suite with its counts, where there is a case in it."""
+    if len(suite):
+        for name, tag in (("failures", "*/failure"), ("skipped", "*/skipped")):
+            suite.set(name, str(len(suite.findall(tag))))
+        suite.set("tests", str(len(suite)))
+        suite.set("errors", "0")
+        suite.set("time", f"{sum(float(case.get('time', '0')) for case in suite):.3f}")
+        yield suite
+
+
+def _machines(suite: ET.Element, verdicts: Sequence[Verdict]) -> None:
+    """Add what the GPU machines of this run were, as properties of a suite."""
+    here = [item for verdict in verdicts for item in verdict.evidence if not item.shipped]
+    rows = []
+    for number, item in enumerate(machines(here).values()):
+        facts = item.detail.get("facts")
+        rows += (
+            [(f"machine{number or ''}.{name}", value) for name, value in machine_rows(facts)]
+            if isinstance(facts, Mapping)
+            else []
+        )
+    if rows:
+        held = ET.SubElement(suite, "properties")
+        for name, value in rows:
+            ET.SubElement(held, "property", name=_clean(name), value=_clean(value))
 
 
 def _case(suite: ET.Element, verdict: Verdict, tier: Tier, expected: Status | None) -> None:

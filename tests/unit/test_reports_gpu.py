@@ -138,6 +138,15 @@ def test_junit_passes_and_fails_nothing_that_was_seen_elsewhere() -> None:
     names = {str(item.get("name")) for item in here.iter("testcase")}
     assert "test_x.py::test_evil" in names
     assert not {name for name in names if name.startswith(("machine", "threshold"))}
+    (limit,) = [item for item in there.iter("testcase") if str(item.get("classname")).startswith("thresholds")]
+    assert "not tried here; 0.9 survives, 0.91 dies" in str(limit.find("skipped").get("message"))  # type: ignore[union-attr]
+    (limit,) = [item for item in here.iter("testcase") if str(item.get("classname")).startswith("thresholds")]
+    assert limit.find("skipped") is None
+    assert "predicted: 0.88" in str(limit.findtext("system-out"))
+    told = {item.get("name"): item.get("value") for item in here.iter("property")}
+    assert told["machine.driver"] == "580.159.04"
+    assert not list(there.iter("property"))
+    assert int(str(here.get("tests"))) == len(list(here.iter("testcase")))
     assert int(str(there.get("tests"))) == sum(int(str(item.get("tests"))) for item in there)
 
 
