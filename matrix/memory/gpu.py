@@ -56,6 +56,9 @@ def gpu_named(name: str, gpus: Mapping[str, Gpu] | None = None) -> Gpu:
     if size:
         total = round(float(size[1]) * GIB)
         return Gpu(name=name, total=total, nvidia_smi_mib=total >> 20, capability=BF16, source="the command line")
+    for gpu in known.values():
+        if gpu.name.lower() == name.strip().lower():
+            return gpu
     asked = _plain(name)
     exact = [gpu for gpu in known.values() if _plain(gpu.name) == asked]
     found = exact or [gpu for gpu in known.values() if asked and _plain(gpu.name).startswith(asked)]
