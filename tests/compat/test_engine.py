@@ -48,7 +48,7 @@ def test_weights_from_disk_are_loaded(cell: Cell, record_property: Note) -> None
     found = measured(cell, "load")
     record_property("load", found)
     assert found["tokens"] == 8 * 16
-    assert found["agree"] >= 0.8
+    assert found["agree"] >= 0.9
 
 
 @pytest.mark.hurts("", default_path=True)
@@ -85,7 +85,7 @@ def test_answers_without_chance_repeat(cell: Cell, record_property: Note) -> Non
     found = measured(cell, "greedy")
     record_property("greedy", found)
     assert found["distinct"] > 16, "the model says nearly nothing"
-    assert found["agree"] >= 0.8
+    assert found["agree"] >= 0.9
 
 
 @pytest.mark.hurts("chunked prefill")
@@ -168,7 +168,9 @@ def test_samples_of_one_long_prompt(trial: Trial, cell: Cell) -> None:
     found = measured(cell, "cascade")
     if trial.record.applies == "yes" and not found["chosen"]:
         pytest.skip("vLLM's own rule does not take cascade attention for this model on this GPU")
-    trial.observed(found["gap"]["probs"] > 0.01, f"gap {found['gap']}", **found)
+    usual = measured(cell, "chunked")["gap"]
+    wrong = found["gap"]["probs"] > max(0.01, 2 * usual["probs"])
+    trial.observed(wrong, f"gap {found['gap']}, of other long prompts {usual}", **found)
 
 
 @pytest.mark.failure("stale-prefix-cache-after-sync")

@@ -18,6 +18,11 @@ ON_BOTH = [
     pytest.param("cuda", marks=[pytest.mark.tier("gpu"), pytest.mark.gpus(1)]),
 ]
 """A probe that means the same over gloo on a CPU and on a GPU."""
+PAIR_ON_BOTH = [
+    pytest.param("cpu", marks=pytest.mark.tier("behave")),
+    pytest.param("cuda", marks=[pytest.mark.tier("gpu"), pytest.mark.gpus(2)]),
+]
+"""The same of two ranks: each has a GPU of its own."""
 READY = "READY"
 SUBJECTS = Path(__file__).resolve().parent.parent / "subjects"
 
@@ -71,11 +76,20 @@ def raw_gpu(cell: Cell) -> Stage:
 
 
 def engine(cell: Cell, device: str) -> Stage:
-    """Return the stage of verl's training engine on `cuda`, or over gloo on `cpu`.
+    """Return the stage of verl's training engine on `cuda`, or over gloo on `cpu`."""
+    return stage(cell, "trainer_engine_gpu.py", device, limit=400, env=_where(cell, device))
 
-    verl 0.9 has to be told that a CPU is a platform.
-    """
-    env = {} if device == "cuda" else {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
-    if device == "cpu" and tuple(map(int, str(cell.version("verl")).split(".")[:2])) >= (0, 9):
+
+def pair(cell: Cell, device: str) -> Stage:
+    """Return the stage of verl's training engine over two ranks, on two GPUs or over gloo."""
+    return stage(cell, "trainer_pair_gpu.py", device, limit=300, env=_where(cell, device))
+
+
+def _where(cell: Cell, device: str) -> dict[str, str]:
+    """Return the variables with which verl finds the device; 0.9 has to be told that a CPU is a platform."""
+    if device == "cuda":
+        return {}
+    env = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
+    if tuple(map(int, str(cell.version("verl")).split(".")[:2])) >= (0, 9):
         env |= {"VERL_USE_EXTERNAL_MODULES": "ppo.cpu_platform", "VERL_PLATFORM": "cpu"}
-    return stage(cell, "trainer_engine_gpu.py", device, limit=400, env=env)
+    return env

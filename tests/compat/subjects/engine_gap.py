@@ -44,7 +44,8 @@ class Trainer:
         except TypeError:
             # before transformers 4.56
             model = AutoModelForCausalLM.from_pretrained(str(folder), torch_dtype=wanted, **words)
-        self.model = model.to(device=device, dtype=wanted).eval()
+        # Not `to(dtype)`: it would round the frequencies of the rotary embedding too, and late positions with them.
+        self.model = model.to(device=device).eval()
         self.device = device
         self.vocabulary = vocabulary
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +62,33 @@ def settled(below: int, within: float) -> tuple[int, float]:
         time.sleep(0.1)
 
 
+@contextlib.contextmanager
+def answered_by_nvml() -> Iterator[list[str]]:
+    """Answer what imports ask of a GPU by NVML, and give the stacks of those that make a CUDA context all the same.
+
+    FlashInfer asks torch for the compute capability when it is imported; a process that has a context then could start
+    its engines by `spawn` only, and each would import everything again.
+    """
+    import torch
+
+    touched: list[str] = []
+    ask, begin = torch.cuda.get_device_capability, torch.cuda._lazy_init
+
+    def capability(device: Any = None) -> tuple[int, int]:
+        major, minor = pynvml().nvmlDeviceGetCudaComputeCapability(handle())
+        return int(major), int(minor)
+
+    def beginning() -> None:
+        touched.append("".join(traceback.format_stack(limit=12)[:-1]))
+        begin()
+
+    torch.cuda.get_device_capability, torch.cuda._lazy_init = capability, beginning
+    try:
+        yield touched
+    finally:
+        torch.cuda.get_device_capability, torch.cuda._lazy_init = ask, begin
+
+
 def fork_may_use_cuda() -> bool:
     """Return whether a fork of this process can use the GPU: nothing that was imported has touched the driver."""
     pid = os.fork()
@@ -74,31 +104,26 @@ def fork_may_use_cuda() -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+_HOLDER = """
+import sys, torch
+held = torch.empty(int(sys.argv[1]), dtype=torch.uint8, device="cuda")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
 @contextlib.contextmanager
 def ballast(size: int) -> Iterator[int]:
-    """Hold so many bytes of the GPU in a fork, and give how many are in use then."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            import torch
-
-            held = torch.empty(size, dtype=torch.uint8, device="cuda")
-            os.write(writing, b"1" if held.numel() == size else b"0")
-            signal.pause()
-        finally:
-            os._exit(1)
-    os.close(writing)
+    """Hold so many bytes of the GPU in another process, and give how many are in use then."""
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        if os.read(reading, 1) != b"1":
+        assert holder.stdout is not None
+        if holder.stdout.readline().strip() != b"held":
             raise RuntimeError(f"{size} bytes could not be taken as ballast")
         yield used()
     finally:
-        os.close(reading)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+        holder.kill()
+        holder.wait()
 
 
 def descendants(of: int) -> list[int]:

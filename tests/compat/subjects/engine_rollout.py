@@ -18,7 +18,9 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Without this, asking torch whether there is a GPU would initialise the driver, and no fork could use it after that.
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
@@ -67,7 +69,7 @@ def prepare(asked: argparse.Namespace) -> None:
             engine_gap.sharpen(folder, 8.0 if asked.shape != "tiny" else 4.0)
         out["folder"] = folder.name
         out["bytes"] = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    with section("imports", stop=True) as out:
+    with section("imports", stop=True) as out, _imports(asked.device, out):
         import torch
         import transformers
         import verl
@@ -85,6 +87,19 @@ def prepare(asked: argparse.Namespace) -> None:
         about, name = ModelRegistry.inspect_model_cls(["Qwen2ForCausalLM"], _config(folder))
         out["architecture"] = name
         out["generates"] = bool(about.is_text_generation_model)
+
+
+@contextlib.contextmanager
+def _imports(device: str, out: dict[str, Any]) -> Iterator[None]:
+    """Keep imports from making a CUDA context, and note which did."""
+    import engine_gpu
+
+    if device != "cuda":
+        yield
+        return
+    with engine_gpu.answered_by_nvml() as touched:
+        yield
+    out["touched_by"] = touched[:3]
 
 
 def _config(folder: Path) -> object:
