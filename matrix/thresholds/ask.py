@@ -52,6 +52,8 @@ class Bench:
             "CUDA_VISIBLE_DEVICES": self.visible,
             # Asking whether there is a GPU must not wake the driver in a process that forks later.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            # Where log-probabilities are not processed vLLM samples with FlashInfer, which compiles when first used.
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",
             "OMP_NUM_THREADS": "2" if self.device == "cpu" else "8",
         }
         if self.device == "cpu":
@@ -74,8 +76,7 @@ class Bench:
             path.write_text(json.dumps(spec), encoding="utf-8")
             argv = [str(self.python), str(self.probes / "trials" / script.value), "--spec", str(path)]
             errands = Errands(argv=argv, env=self.env(given), work=given.work, limit_s=LIMITS[script])
-            # An engine is on the device from the moment it starts, so none stands by.
-            pair = Pair(errands=errands, stands_by=script is Script.UPDATE)
+            pair = Pair(errands=errands)
             stack.callback(pair.end)
             yield pair
 

@@ -14,15 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from matrix.thresholds.trial import Ending, Trial, shown
+from matrix.thresholds.trial import SETUP, Ending, Trial, shown
 
 Ask = Callable[[float, bool], Trial]
 """Tries a value; the second word asks for a fresh process."""
 Recall = Callable[[float, bool, int], "Trial | None"]
 """Returns the stored trial of a value, of that freshness and number, None where there is none."""
 REPEATS = 2
-SETUP = ("trainer init", "first step")
-"""Parts that come before a knob of the trainer counts."""
 FAR = 1.3
 """So far above the edge, as a factor, a value is tried to see that it dies too."""
 NEAR = 0.06

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+SETUP = ("trainer init", "first step")
+"""Parts that come before a knob of the trainer counts."""
+
 
 class Ending(StrEnum):
     """How a trial ended. `unable` says nothing of memory: something else kept it from its answer."""
@@ -89,8 +92,12 @@ class Trial:
 
     @property
     def peak(self) -> int:
-        """Return the most that was taken at once, in bytes: allocator and what is outside of it; 0 if not measured."""
-        return max((_taken(part.peaks) for part in self.parts), default=0)
+        """Return the most that was taken at once, in bytes: allocator and what is outside of it; 0 if not measured.
+
+        What is built first does not count where the knob's own parts ran.
+        """
+        own = [part for part in self.parts if part.name not in SETUP]
+        return max((_taken(part.peaks) for part in own or self.parts), default=0)
 
     def to_json(self) -> dict[str, object]:
         """Return plain JSON."""

@@ -12,6 +12,8 @@ them; verl drops them (level 2). On the device both free the same.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
 import random
@@ -254,12 +256,28 @@ def numbers(text: str) -> dict[str, float]:
     return found
 
 
+def forks() -> bool:
+    """Return whether a fork of this process may use the GPU: not where an import has met the driver already."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(Exception):
+            code = int(ctypes.CDLL("libcuda.so.1").cuInit(0))
+        os._exit(min(code, 1))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def serve(spec: dict[str, Any], teller: Teller, log: Path) -> int:
     """Run the one errand that comes on standard input; return 3, for another one takes another process."""
     from trials import trainer
 
     trainer.release()
-    teller.tell("ready")
+    import vllm  # noqa: F401  so that the engine has no import to wait for
+    from vllm import LLM  # noqa: F401
+
+    method = "fork" if spec["device"] == "cpu" or forks() else "spawn"
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = method
+    teller.tell("ready", engine_by=method)
     line = sys.stdin.readline()
     if not line.strip():
         return 0
