@@ -34,15 +34,17 @@ def logits(
     gradient over them unless the entropy needs them too. Without it each row's log-softmax is kept in float32.
     """
     if settings.use_fused_kernels:
+        # Logits, their softmax and a temporary in float32; backwards two more for what the labels leave of it.
         chunk = min(tokens, FUSED_CHUNK) * vocabulary
-        return Logits(forward=8.0 * chunk, backward=12.0 * chunk)
+        return Logits(forward=12.0 * chunk, backward=20.0 * chunk)
     numbers = tokens * vocabulary
-    base = float(LOGIT * numbers) * (1 if settings.use_remove_padding else 2)
-    forward, backward = base, base
+    base = float(LOGIT * numbers)
+    padded = 0.0 if settings.use_remove_padding else base
+    # Padded, the logits are copied without their padding once the entropy is there.
+    forward = backward = base + padded
     if not flash:
-        forward += 4.0 * numbers
-        # Gradients of the rows, and the same rows put together.
-        backward += 4.0 * numbers + 2 * LOGIT * numbers
+        # The rows' log-softmax; backwards the logits are gone, and the rows' gradients come as these go.
+        forward = backward = base + padded + 4.0 * numbers
     elif entropy:
         backward += LOGIT * numbers
     if entropy:

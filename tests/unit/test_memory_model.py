@@ -88,13 +88,13 @@ def test_checkpointing_keeps_the_inputs_of_layers_only() -> None:
 
 LOGIT_BYTES = [
     ({}, False, True, 2, 2),
-    ({}, False, False, 6, 10),
+    ({}, False, False, 6, 6),
     ({"use_torch_compile": False}, True, True, 14, 20),
     ({"use_torch_compile": True}, True, True, 2, 8),
     ({"entropy_from_logits_with_chunking": True, "entropy_from_logits_chunk_size": 50}, True, True, 8, 16),
     ({"entropy_checkpointing": True}, True, True, 2, 20),
     ({"use_remove_padding": False}, False, True, 4, 4),
-    ({"use_remove_padding": False}, True, True, 16, 22),
+    ({"use_remove_padding": False}, True, True, 14, 22),
 ]
 
 
