@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kit import Cell, Trial
 from kit.blame import judge_own
-from kit.measure import ON_BOTH, data, engine, measure, raw_gpu, reached, run_subject
+from kit.measure import ON_BOTH, data, engine, measure, pair, raw_gpu, reached, run_subject
 from kit.stage import Stage, stage
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
@@ -199,3 +199,16 @@ def test_collective_without_the_other_rank(cell: Cell, name: str) -> None:
     assert part.fault is not None, part.data
     assert not part.found.get("hung"), part.found
     assert part.found["codes"][0] not in (0, None), part.found
+
+
+@pytest.mark.parametrize("name", ["fsdp", "fsdp2", "fsdp2-policy"])
+@pytest.mark.gpus(2)
+@pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
+@pytest.mark.limit(330)
+@pytest.mark.hurts("training over several GPUs", default_path=True)
+def test_engine_over_two_gpus(cell: Cell, name: str) -> None:
+    """Verl's engine, sharded over two GPUs, gives the log-probabilities of the bare model and learns."""
+    found = data(pair(cell, "cuda"), f"pair-{name}")
+    assert found["gap"] < 0.5, found
+    assert found["moved"] > 1e-5, found
+    assert found["sent"] > 1_000_000, found

@@ -33,18 +33,20 @@ def make(path: Path, *, value: bool = False, model: dict[str, Any] | None = None
     return made
 
 
-def batch(lengths: tuple[int, ...], each: int = 2, planes: int = 0, **told: Any) -> Any:
+def batch(lengths: tuple[int, ...], each: int = 2, planes: int = 0, rows: tuple[int, ...] = (), **told: Any) -> Any:
     """Return rows of these lengths as verl hands them to its engine: without padding, `each` rows a micro-batch.
 
-    Vision models have `planes` rows of positions: that of the text, and one for each axis of an image.
+    Vision models have `planes` rows of positions: that of the text, and one for each axis of an image. `rows` are
+    those wanted of them (default: all).
     """
     from verl.utils import tensordict_utils as tu
 
     shown = (planes, -1) if planes else (-1,)
+    wanted = [(n, lengths[n]) for n in rows or range(len(lengths))]
     nested = {
-        "input_ids": [world.ids("cpu", length, seed=n)[0] for n, length in enumerate(lengths)],
-        "position_ids": [torch.arange(length).expand(shown).contiguous() for length in lengths],
-        "loss_mask": [torch.ones(length) for length in lengths],
+        "input_ids": [world.ids("cpu", length, seed=n)[0] for n, length in wanted],
+        "position_ids": [torch.arange(length).expand(shown).contiguous() for _, length in wanted],
+        "loss_mask": [torch.ones(length) for _, length in wanted],
     }
     tensors = {name: torch.nested.as_nested_tensor(held, layout=torch.jagged) for name, held in nested.items()}
     plain = {"temperature": 1.0, "use_dynamic_bsz": False, "micro_batch_size_per_gpu": each, "pad_token_id": 0}

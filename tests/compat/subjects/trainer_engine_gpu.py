@@ -118,8 +118,8 @@ def fused(path: Path) -> None:
         with section(name) as out:
             asked = {"use_fused_kernels": True, "fused_kernel_options": {"impl_backend": "torch"}}
             made = engines.make(where, strategy=strategy, model=asked)
-            told = {"use_fused_kernels": True, "calculate_entropy": True}
-            found = engines.log_probs(made, engines.batch(LENGTHS, **told))
+            told = engines.batch(LENGTHS, use_fused_kernels=True, calculate_entropy=True)
+            found = engines.log_probs(made, told)
             out["gap"] = max(float((a[:-1] - b).abs().max()) for a, b in zip(found, wanted, strict=True))
 
 
