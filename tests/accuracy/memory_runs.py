@@ -29,7 +29,7 @@ from matrix.datafile import Table, read
 from matrix.home import Home
 from matrix.job import now
 from matrix.memory.knob import Knob
-from matrix.memory.phase import GIB
+from matrix.memory.phase import GIB, Phase
 from matrix.memory.prediction import predict
 from matrix.memory.workload import Value
 from matrix.observe import Observation, Question
@@ -83,8 +83,9 @@ class Run:
             small = {key.value: 1 for key in (Knob.ACTOR_MICRO_BATCH, Knob.LOG_PROB_MICRO_BATCH) if key is not knob}
             small |= {Knob.CRITIC_INFER_TOKENS.value: load.length} if knob is not Knob.CRITIC_INFER_TOKENS else {}
             found = predict(load.with_settings(small), 1 << 40)
-            worst = max(worst, *(holding.allocated for holding in found.phases.values()))
-        return worst + 3 * GIB
+            passes = [holding for phase, holding in found.phases.items() if phase not in _ENGINE]
+            worst = max(worst, *(holding.allocated for holding in passes))
+        return worst + 2 * GIB
 
 
 def load_runs(path: Path = RUNS) -> tuple[Run, ...]:
@@ -107,6 +108,9 @@ def _run(row: Table) -> Run:
     )
     row.end()
     return made
+
+
+_ENGINE = (Phase.ROLLOUT_INIT, Phase.WAKE_UP, Phase.GENERATION)
 
 
 class Room:
@@ -188,7 +192,7 @@ def main() -> int:
     parser.add_argument("--python", type=Path, required=True, help="the cell's interpreter")
     parser.add_argument("--home", required=True, metavar="DIR", help="where observations, models and kernels are kept")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only this run; may be repeated")
-    parser.add_argument("--at-once", type=float, default=110.0, metavar="GIB", help="what runs may take together")
+    parser.add_argument("--at-once", type=float, default=130.0, metavar="GIB", help="what runs may take together")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--runs", type=Path, default=RUNS, metavar="FILE")
     args = parser.parse_args()
