@@ -1,6 +1,7 @@
 """A process that holds GPU memory and nothing else: `python holder.py`, orders as JSON lines, answers likewise.
 
-`{"leave": N}` takes so much that N bytes stay free on the device (the ballast that makes a large card a small one);
+`{"leave": N}` takes what a card of N bytes would not have (the ballast that makes a large card a small one; what lay on
+the device before lies on the small one too);
 `{"hold": N}` holds N bytes in all, its own context included (what stands in for a trainer); `{"look": true}` takes
 nothing. Each answer says what is held, how much of it is the context, and what is free. Plain `cuMemAlloc` of the
 driver: never managed memory, which would be paged out from under a cap.
@@ -95,7 +96,7 @@ def obey(device: Device, order: dict[str, Any]) -> dict[str, Any]:
     try:
         if "leave" in order:
             device.drop()
-            device.take(device.free()[0] - int(order["leave"]))
+            device.take(device.free()[1] - int(order["leave"]) - device.context)
         elif "hold" in order:
             device.drop()
             device.take(int(order["hold"]) - device.context)

@@ -28,7 +28,7 @@ COMPAT = Path(__file__).resolve().parent.parent
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
-from trials.telling import TEXT, Teller  # noqa: E402
+from trials.telling import TEXT, Teller, how_of  # noqa: E402
 
 NEW_TOKENS = 32
 """So many are generated a sequence: all that vLLM allocates is allocated before the first."""
@@ -132,8 +132,10 @@ class Bench:
             self.engine.sleep(level=1)
         with self._part("wake-up", "wake-up"):
             self.engine.wake_up(tags=["weights"])
+            self._heed()
         with self._part("wake-up", "generation"):
             self.engine.wake_up(tags=["kv_cache"])
+            self._heed()
         with self._part("generation", "generation") as found:
             found |= self._generate(rollout)
         with self._part("sleep", "generation"):
@@ -216,6 +218,12 @@ class Bench:
         if made != rows * tokens:
             raise RuntimeError(f"{made} tokens came, not {rows * tokens}")
         return {"rows": rows, "new_tokens": made, "generate_seconds": round(time.monotonic() - start, 2)}
+
+    def _heed(self) -> None:
+        """Raise RuntimeError where memory was refused without a word to the caller: the engine would die of it later."""
+        how = how_of(self.fault())
+        if how:
+            raise RuntimeError(f"the engine woke up without its memory: {how}")
 
     def said(self) -> dict[str, float]:
         """Return what vLLM has said of itself so far."""
