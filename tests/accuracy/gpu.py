@@ -52,7 +52,9 @@ SLOWEST = 5
 """So many of the longest probes are named."""
 
 
-def lines(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]] = ()) -> Iterator[str]:
+def lines(
+    items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]] = (), launched: Mapping[str, Any] | None = None
+) -> Iterator[str]:
     """Yield the figures as text, a heading before each of its parts."""
     probes, cells = gpu_probes(items), by_cell(item for item in items if item.question.tier is Tier.GPU)
     for digest, item in machines(items).items():
@@ -67,7 +69,7 @@ def lines(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]] = ()
     yield from _untested(probes.untested)
     yield from _per_verdict(cells)
     yield from _thresholds(items)
-    yield from _starts(items)
+    yield from _starts(items, launched or {})
     yield from _left(items, pushed)
 
 
@@ -146,16 +148,23 @@ def _foretold_now(limit: Limit) -> float | None:
         return None
 
 
-def _starts(items: Sequence[Observation]) -> Iterator[str]:
+def _starts(items: Sequence[Observation], launched: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    found = [(item.cell, dict(item.reached)) for item in start_ups(items)]
+    found += [(name, dict(result["reached"])) for name, result in launched.items() if result.get("reached")]
     yield ""
-    found = start_ups(items)
     if not found:
         yield "start of a PPO launch: none is recorded"
-    for item in found:
-        first = item.first_step
+    for name, reached in found:
+        first = reached.get("fit")
         told = "no first step" if first is None else f"{first:.1f} s to the first step (goal {START_GOAL_S:.0f} s)"
-        phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in item.reached.items())
-        yield f"start of a PPO launch, {item.cell}: {told}; {phases}"
+        phases = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in reached.items())
+        yield f"start of a PPO launch, {name}: {told}; {phases}"
+
+
+def launches(folders: Sequence[Path]) -> dict[str, Any]:
+    """Return the results of launches by hand that lie beside the observations (`raw/ppo*.json`), by their names."""
+    files = [path for folder in folders for path in sorted((folder / RAW).glob("ppo*.json"))]
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
 
 
 def _left(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -212,7 +221,7 @@ def main(argv: list[str] | None = None) -> int:
         data |= {"forced": pushed}
         sys.stdout.write(f"{json.dumps(data, indent=1)}\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(items, pushed))
+        sys.stdout.writelines(f"{line}\n" for line in lines(items, pushed, launches(folders)))
     if not any(item.question.tier is Tier.GPU and item.outcome is not Outcome.UNTESTED for item in items):
         sys.stdout.write("no GPU probe ran: nothing is shown of any GPU\n")
         return 10

@@ -20,6 +20,8 @@ _WHERE = re.compile(
     rf"(?<![\w.+-])/(?:(?:{_FOLDER})*?(?=(?:{_SAME})/)|(?:{_FOLDER}){{2,}}?(?=bin/python|lib/libpython))"
 )
 """What stands in an absolute path before the part that is the same on every machine."""
+_CUT = re.compile(rf"""\A(?!/|(?:{_SAME})/)[^\s"'()<>:,;]*/(?=(?:{_SAME})/)""")
+"""The rest of such a path at the beginning of a text of which the end was kept."""
 _SYSTEM = "bin|boot|dev|etc|lib|lib32|lib64|libx32|opt/nvidia|proc|run|sbin|sys|tmp|usr|var/lib|var/run"
 _PART = r"[^\s/\"'`()<>\[\]{}:,;|=&?*\\]+"
 _PATH = re.compile(rf"(?<![\w.+~/:>…-])/(?!(?:{_SYSTEM})(?:/|\b))({_PART}/)*({_PART})/?")
@@ -48,7 +50,7 @@ def scrubbed(text: str, words: Sequence[str] = ()) -> str:
 
     Scrubbing what was scrubbed changes nothing.
     """
-    text = _WHERE.sub("", text)
+    text = _CUT.sub("", _WHERE.sub("", text))
     text = _URL.sub(lambda m: m[1] + (m[2] if _PUBLIC.fullmatch(m[2]) else "<host>"), text)
     text = _SECRET.sub("<secret>", text)
     text = _MAIL.sub("<mail>", text)
@@ -73,17 +75,34 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def portable(value: object, words: Sequence[str] = ()) -> Any:
-    """Return plain JSON data in which all text is scrubbed, names of fields too."""
+def portable(value: object, words: Sequence[str] = (), name: str = "") -> Any:
+    """Return plain JSON data in which all text is scrubbed, names of fields too; `name` is the field it is in.
+
+    Versions of packages stay as they are: some look like addresses (z3-solver 4.15.4.0).
+    """
     match value:
         case str():
             return scrubbed(value, words)
+        case Mapping() if name in _VERSIONS and not list(_unversioned(value)):
+            return dict(value)
         case Mapping():
-            return {scrubbed(str(name), words): portable(item, words) for name, item in value.items()}
+            return {scrubbed(str(key), words): portable(item, words, str(key)) for key, item in value.items()}
         case list() | tuple():
             return [portable(item, words) for item in value]
         case _:
             return value
+
+
+_VERSIONS = ("versions", "installed", "left_out")
+"""Fields that map packages to versions."""
+
+
+def _unversioned(value: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names in a mapping that are none of packages, or have no version."""
+    for name, version in value.items():
+        named = re.fullmatch(r"[a-z0-9]+(?:[-._][a-z0-9]+)*", str(name))
+        if not named or not re.fullmatch(_VERSION, str(version)):
+            yield str(name)
 
 
 _WORD = r"[\w.,:+()@ /-]{0,120}"
@@ -110,9 +129,11 @@ def strange(facts: Mapping[str, Any]) -> Iterator[str]:
     known = {name: value for name, value in facts.items() if name != "installed"}
     yield from _strange(known, _FACTS, "")
     installed = facts.get("installed") or {}
-    for name, version in installed.items() if isinstance(installed, Mapping) else [("", installed)]:
-        if not re.fullmatch(r"[a-z0-9]+(?:[-._][a-z0-9]+)*", str(name)) or not re.fullmatch(_VERSION, str(version)):
-            yield f"installed.{name}: {version!r} is no version of a package"
+    if not isinstance(installed, Mapping):
+        yield "installed: is not an object"
+        return
+    for name in _unversioned(installed):
+        yield f"installed.{name}: {installed[name]!r} is no version of a package"
 
 
 def _strange(value: Any, rule: Any, path: str) -> Iterator[str]:

@@ -116,6 +116,15 @@ def test_without_any_gpu_nothing_is_shown(tmp_path: Path, capsys: pytest.Capture
     assert "start of a PPO launch: none is recorded" in out
 
 
+def test_a_launch_by_hand_tells_of_its_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gpu" / "raw").mkdir(parents=True)
+    (tmp_path / "gpu" / "raw" / "ppo-A.json").write_text('{"reached": {"ray": 8.6, "fit": 82.9}}', encoding="utf-8")
+    (tmp_path / "gpu" / "raw" / "ppo-B.json").write_text('{"reached": {"ray": 8.6}}', encoding="utf-8")
+    _, out = _printed(tmp_path, capsys, *visit())
+    assert "start of a PPO launch, ppo-A: 82.9 s to the first step (goal 90 s); ray 8.6, fit 82.9" in out
+    assert "start of a PPO launch, ppo-B: no first step; ray 8.6" in out
+
+
 def test_raw_files_travel_scrubbed_and_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _printed(tmp_path, capsys, *visit(), forced=[{**KILLED, "reason": "at /home/jdoe/x.log"}])
     held = tmp_path / "gpu" / "raw" / "forced.jsonl"
