@@ -220,7 +220,7 @@ class Bench:
         return {"rows": rows, "new_tokens": made, "generate_seconds": round(time.monotonic() - start, 2)}
 
     def _heed(self) -> None:
-        """Raise RuntimeError where memory was refused without a word to the caller: the engine would die of it later."""
+        """Raise RuntimeError where memory was refused without a word to the caller: it would die of it later."""
         how = how_of(self.fault())
         if how:
             raise RuntimeError(f"the engine woke up without its memory: {how}")
