@@ -155,6 +155,13 @@ class _Model:
         yield Rule(
             name="a sequence within max_model_len", phase=init, need=load.length, have=load.max_model_len, unit="tokens"
         )
+        yield Rule(
+            name="max_model_len within the model's own",
+            phase=init,
+            need=load.max_model_len,
+            have=load.shape.max_position_embeddings,
+            unit="tokens",
+        )
         for key, budget in budgets(load):
             yield Rule(name=key, phase=Phase.ACTOR_UPDATE, need=load.length, have=budget, unit="tokens")
         for phase, holding in phases.items():

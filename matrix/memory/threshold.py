@@ -82,7 +82,7 @@ def _floor(workload: Workload, knob: Knob) -> int:
 
 
 def _most(workload: Workload, knob: Knob) -> int:
-    """Return the value beyond which more changes nothing, or is not allowed."""
+    """Return the value beyond which more changes nothing, or the first that is not allowed."""
     rows = max(1, workload.train_batch_size * workload.n // workload.n_gpus)
     mini = max(1, workload.actor.ppo_mini_batch_size * workload.n // workload.n_gpus)
     longest = workload.shape.max_position_embeddings
@@ -96,10 +96,10 @@ def _most(workload: Workload, knob: Knob) -> int:
         case Knob.LOG_PROB_TOKENS | Knob.CRITIC_TOKENS | Knob.CRITIC_INFER_TOKENS:
             return rows * workload.length
         case Knob.MAX_MODEL_LEN:
-            return longest
+            return longest + 1
         case Knob.RESPONSE_LENGTH:
-            return max(1, workload.max_model_len - workload.prompt_length)
+            return max(1, workload.max_model_len - workload.prompt_length) + 1
         case Knob.MAX_NUM_SEQS:
-            return workload.rollout.max_num_batched_tokens
+            return workload.rollout.max_num_batched_tokens + 1
         case _:
             return MOST

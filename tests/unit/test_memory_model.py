@@ -248,6 +248,7 @@ BROKEN = [
     ({"actor_rollout_ref.rollout.gpu_memory_utilization": 0.02}, "one sequence of max_model_len in the KV cache"),
     ({"actor_rollout_ref.rollout.max_num_seqs": 9000}, "max_num_seqs within max_num_batched_tokens"),
     ({"data.max_response_length": 4096}, "a sequence within max_model_len"),
+    ({"actor_rollout_ref.rollout.max_model_len": 40_000}, "max_model_len within the model's own"),
     ({"critic.ppo_infer_max_token_len_per_gpu": 100}, "critic.ppo_infer_max_token_len_per_gpu holds a sequence"),
     (
         {"trainer.use_v1": False, "critic.ppo_max_token_len_per_gpu": 100},
