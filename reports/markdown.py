@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from matrix.figures import Limit, gpu_probes, limits, machines
 from matrix.job import RunResult
+from matrix.observe import Observation
 from matrix.tier import Outcome, Status
 from matrix.tried import Tried, short
 from matrix.verdict import Verdict
@@ -87,10 +88,14 @@ def _probed(result: RunResult) -> Iterator[str]:
         seen = [item for item in verdict.evidence if item.detail.get("seen") == "reproduced"]
         if seen:
             yield ""
-        for item in seen:
-            known = probe_document(item)
-            out = "; ".join(map(str, item.detail.get("way_out") or ()))  # type: ignore[call-overload]
-            yield "- " + escaped(f"{known['failure']}: {known['title']}. Way out: {out}")
+        # Several probes may try one record, each in its own way.
+        yield from dict.fromkeys(_seen(item) for item in seen)
+
+
+def _seen(item: Observation) -> str:
+    known = probe_document(item)
+    out = "; ".join(map(str, item.detail.get("way_out") or ()))  # type: ignore[call-overload]
+    return "- " + escaped(f"{known['failure']}: {known['title']}. Way out: {out}")
 
 
 def _where(item: Tried) -> str:
