@@ -164,17 +164,12 @@ class Trained:
         return max(summed, reduced, key=lambda holding: holding.total)
 
     def _stepping(self) -> Holding:
-        """Return the moment of the optimizer's step: all gradients, and its temporaries.
+        """Return the moment of the optimizer's step: all gradients, and AdamW's temporaries.
 
-        torch's AdamW steps parameter by parameter for FSDP's flat parameters (a square root and a quotient of the
-        largest), and through lists over all parameters for those of FSDP2 (torch 2.11, optim/optimizer.py,
-        distributed/tensor/__init__.py).
+        torch's AdamW steps on CUDA through lists over all parameters, FSDP's flat ones included, and takes the square
+        root of all second moments at once (torch 2.11, optim/adam.py: _multi_tensor_adam).
         """
-        size = self.settings.model_dtype.size
-        largest = max(self.root, self.shape.layer_parameters) * size / self.gpus
-        temporary = self.weights if self._fsdp2 else 2 * largest
-        if self.settings.optimizer is not Optimizer.ADAMW:
-            temporary = 0
+        temporary = self.weights if self.settings.optimizer is Optimizer.ADAMW else 0.0
         return Holding(parts={Part.GRADIENTS: self.weights, Part.OPTIMIZER: temporary})
 
     @property
