@@ -79,6 +79,29 @@ def test_activations_of_one_layer() -> None:
     assert token_bytes(shape_named("qwen3-0.6b"), Attention.FLASH_2, 1).layer > 0
 
 
+def test_a_short_pass_peaks_at_the_optimizers_step() -> None:
+    few = Pass(sequences=1, tokens=64, passes=2)
+    for strategy in Strategy:
+        worst = trained(settings=Training(strategy=strategy)).updating(few, entropy=False)
+        # All gradients, and the square root of all second moments.
+        assert worst.total == 8 * HALF_B.parameters
+    plain = trained(settings=Training(optimizer=Optimizer.SGD)).updating(few, entropy=False)
+    assert plain.total < 8 * HALF_B.parameters
+
+
+MEASURED = [
+    # H200, verl 0.9.1, torch 2.11.0: a trial of the actor's update in a cell with flash-attn, 1024 tokens a sequence.
+    (4, 15_936_617_472),
+]
+
+
+@pytest.mark.parametrize(("micro", "allocated"), MEASURED)
+def test_what_an_h200_showed(micro: int, allocated: int) -> None:
+    rows = {"actor_rollout_ref.actor.ppo_mini_batch_size": 2 * micro, "data.train_batch_size": 2 * micro}
+    load = LOAD.with_settings({**rows, Knob.ACTOR_MICRO_BATCH.value: micro})
+    assert predict(load, CARD).phases[Phase.ACTOR_UPDATE].allocated == pytest.approx(allocated, rel=0.01)
+
+
 def test_checkpointing_keeps_the_inputs_of_layers_only() -> None:
     long = Pass(sequences=32, tokens=32768, passes=2)
     kept = trained(settings=Training(enable_gradient_checkpointing=False)).updating(long, entropy=False)
