@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from matrix.observe import MACHINE, THRESHOLD, Observation
 from matrix.tier import Outcome, Tier
@@ -75,9 +76,18 @@ class Probes:
 
 
 def gpu_probes(observations: Iterable[Observation]) -> Probes:
-    """Return what the probes of tier `gpu` among these came to; what measures and judges nothing is none of them."""
-    items = [item for item in observations if item.question.tier is Tier.GPU and not item.question.measures]
-    items = [item for item in items if "::" in item.question.probe]
+    """Return what the probes of tier `gpu` among these came to; what measures and judges nothing is none of them.
+
+    Each probe counts once a cell: where several machines tried it, by an answer before none, then by the latest.
+    """
+    found: dict[tuple[str, str], Observation] = {}
+    for item in observations:
+        if item.question.tier is not Tier.GPU or item.question.measures or "::" not in item.question.probe:
+            continue
+        key = (item.question.cell, item.question.probe)
+        if key not in found or _worth(item) >= _worth(found[key]):
+            found[key] = item
+    items = list(found.values())
     ran = [item for item in items if item.outcome is not Outcome.UNTESTED]
     fine = [item for item in ran if not surprise(item)]
     known = [item for item in fine if item.detail.get("failure")]
@@ -92,6 +102,10 @@ def gpu_probes(observations: Iterable[Observation]) -> Probes:
         seconds=sum(held_seconds(item) for item in ran),
         left_mib=sum(left_mib(item) for item in ran),
     )
+
+
+def _worth(item: Observation) -> tuple[bool, datetime]:
+    return item.outcome is not Outcome.UNTESTED, item.at
 
 
 def _told(item: Observation) -> str:

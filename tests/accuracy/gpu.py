@@ -30,7 +30,6 @@ from matrix.figures import (  # noqa: E402
     machines,
     median,
     start_ups,
-    surprise,
 )
 from matrix.memory.workload import Workload  # noqa: E402
 from matrix.observe import Observation  # noqa: E402
@@ -202,9 +201,8 @@ def forced(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 def failures(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]] = ()) -> int:
     """Return how many surprises there are, and probes and forced failures that left memory."""
-    gpu = [item for item in items if item.question.tier is Tier.GPU]
-    odd = sum(bool(left_mib(item) or ("::" in item.question.probe and surprise(item))) for item in gpu)
-    return odd + sum(map(_is_off, pushed))
+    other = sum(bool(left_mib(item)) for item in items if "::" not in item.question.probe)
+    return len(gpu_probes(items).surprises) + other + sum(map(_is_off, pushed))
 
 
 def main(argv: list[str] | None = None) -> int:

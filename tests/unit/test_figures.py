@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ FAILS = probe("a.py::fails", Outcome.BROKEN, "it dies")
 LEFT = probe("a.py::left", left_mib=12)
 SKIPPED = probe("a.py::two", Outcome.UNTESTED, "needs 2 GPUs; this machine has 1 GPU")
 OTHER_TIER = probe("a.py::cpu", tier=Tier.BEHAVE)
+CPU = {OTHER_TIER.question.probe}
 PLACE = observation(CELL, Tier.GPU, Outcome.UNTESTED, "this machine has no GPU")
 
 
@@ -68,8 +70,19 @@ def test_what_is_a_surprise(item: Observation, told: str) -> None:
 @given(st.lists(st.sampled_from([YES, NO, OPEN, PLAIN, SKIPPED, WRONG, FAILS, LEFT, OTHER_TIER, machine()])))
 def test_nothing_is_counted_twice_or_lost(items: list[Observation]) -> None:
     found = gpu_probes(items)
+    assert found.planned == len({item.question.probe for item in items if "a.py" in item.question.probe} - CPU)
     assert found.ran == found.trials + found.passed + len(found.surprises)
     assert found.planned == found.ran + len(found.untested)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_answer_of_one_machine_goes_before_none_of_another(order: int) -> None:
+    later = replace(SKIPPED, at=SKIPPED.at + timedelta(hours=1))
+    answer = probe("a.py::two")
+    found = gpu_probes([answer, later][::order])
+    assert (found.planned, found.ran, found.untested) == (1, 1, ())
+    mended = replace(FAILS, at=FAILS.at + timedelta(hours=1), outcome=Outcome.OK)
+    assert gpu_probes([FAILS, mended][::order]).surprises == ()
 
 
 def test_two_gpus_held_are_twice_the_seconds() -> None:
