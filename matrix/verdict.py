@@ -261,7 +261,7 @@ def _counts(item: Mapping[str, object]) -> bool:
 
 
 def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[str, ...]:
-    """Return one line a tier, the worst outcome first; then what is untested, what is recorded, the deviation."""
+    """Return one line a tier, the worst outcome first; then what is recorded, what is untested, the deviation."""
     lines = [_contradiction(item.observation) for item in weighed if item.observation.detail.get("disagreement")]
     untried = []
     for item in sorted(weighed, key=lambda item: -_rank(item.outcome)):
@@ -270,6 +270,7 @@ def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[
         elif item.observation.outcome is not Outcome.OK:
             aside = waived and item.tier is Tier.RESOLVE
             lines.append(item.line + (" (set aside: installed with --no-deps)" if aside else ""))
+    lines += [item.line for item in reversed(tried(item.observation for item in weighed)) if item.shipped]
     resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
     tried_below = any(item.outcome is not Outcome.UNTESTED for item in weighed if item.tier is not Tier.RESOLVE)
     if (resolvable is Outcome.OK or waived) and not tried_below:
@@ -278,7 +279,6 @@ def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[
         lines.insert(0, f"{lead}; whether the code fits was not tried ({why})")
     else:
         lines += _untried(untried, weighed)
-    lines += [item.line for item in reversed(tried(item.observation for item in weighed)) if item.shipped]
     words = deviation_words(cell)
     return tuple(lines) + ((f"deviation: {words}",) if words else ())
 

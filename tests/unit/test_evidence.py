@@ -54,9 +54,9 @@ def test_a_tier_that_was_not_tried_here_is_told_with_machine_and_date(tmp_path: 
     assert (found.machine, found.at) == ("static", AT)
     assert found.reasons == (
         "gpu: known failure critic-fa2: what critic-fa2 is (shipped evidence, NVIDIA H200, 2026-11-30)",
-        "gpu untested, 1 of 4 probes, on the machine of the shipped evidence: needs 2 GPUs; this machine has 1 GPU",
         "gpu: degraded, 3 of 4 probes, NVIDIA H200, 2026-11-30, shipped evidence",
         "import: ok, NVIDIA H200, 2026-11-30, shipped evidence",
+        "gpu untested, 1 of 4 probes, on the machine of the shipped evidence: needs 2 GPUs; this machine has 1 GPU",
     )
     assert [(item.tier, item.shipped) for item in found.tried] == [
         (Tier.RESOLVE, ""),
