@@ -131,7 +131,7 @@ class Bench:
             elif knob.rows == "tokens":
                 micro = int(value) // length
             else:
-                micro = self._micro(part, length)
+                micro = min(self._micro(part, length), self._most(part))
             if micro < 1:
                 raise ValueError(f"{name}={value}: no sequence of {length} tokens fits into it")
             found.append((part, micro * self._passes_of(part, micro), response, micro))
@@ -142,12 +142,14 @@ class Bench:
 
         A micro-batch that is larger than half of a mini-batch has no second one.
         """
-        if not part.endswith("update"):
-            return 1
+        return 2 if part.endswith("update") and 2 * micro <= self._most(part) else 1
+
+    def _most(self, part: str) -> int:
+        """Return how many sequences a part has at most: a mini-batch of an update, else the whole batch."""
         config = self.trainer.config
-        settings = config.critic if part == "critic update" else config.actor_rollout_ref.actor
-        mini = int(settings.ppo_mini_batch_size) * int(config.actor_rollout_ref.rollout.n)
-        return 2 if 2 * micro <= mini else 1
+        parts = {"critic update": config.critic, "actor update": config.actor_rollout_ref.actor}
+        prompts = parts[part].ppo_mini_batch_size if part in parts else config.data.train_batch_size
+        return int(prompts) * int(config.actor_rollout_ref.rollout.n)
 
     def _engine(self, who: str) -> Any:
         return self.trainer.critic.engine_config if who == "critic" else self.trainer.actor.actor.engine_config
