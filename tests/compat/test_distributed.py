@@ -126,6 +126,16 @@ def test_micro_batches_of_two_ranks(trial: Trial) -> None:
     trial.observed(counts[0] != counts[1], f"the two ranks run {counts} micro-batches", counts=counts)
 
 
+@pytest.mark.failure("colocate-zmq-socket-collision")
+@pytest.mark.tier("behave")
+@pytest.mark.needs("verl>=0.7.0", "vllm")
+@pytest.mark.limit(300)
+def test_sockets_of_two_jobs(trial: Trial) -> None:
+    """The workers of two jobs on one GPU listen for weights at the same place."""
+    found = measure("distributed_sockets", env=NO_GPU, timeout=250)["sockets"]
+    trial.observed(found[0] == found[1], f"two jobs listen at {found}", sockets=found)
+
+
 @pytest.mark.failure("fsdp2-forward-prefetch-dropped")
 @pytest.mark.parametrize("device", ON_BOTH)
 @pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
