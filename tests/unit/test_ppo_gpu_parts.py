@@ -80,7 +80,10 @@ def test_how_the_rollout_decodes(graphs: str, eager: bool, compilation: bool, le
 
 def test_without_a_critic_its_model_is_named_still() -> None:
     found = words("0.9.1", estimator="grpo", more=("trainer.balance_batch=False",))
-    assert [word for word in found if word.startswith(("critic.", "+critic."))] == ["critic.model.path=/m"]
+    assert [word for word in found if word.startswith(("critic.", "+critic."))] == [
+        "critic.model.path=/m",
+        "critic.ppo_max_token_len_per_gpu=8192",
+    ]
     assert found[-1] == "trainer.balance_batch=False"
 
 

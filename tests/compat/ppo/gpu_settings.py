@@ -114,6 +114,7 @@ def overrides(plan: Plan, place: Place, version: str, flash: bool) -> list[str]:
         *_actor(plan, place, flash),
         # Named without a critic too: its configuration is read whether there is one or not.
         f"critic.model.path={place.model}",
+        *_packing("critic", plan, flash),
         *_rollout(plan, flash),
         *(_critic(plan, version, flash) if plan.critic else []),
         *_trainer(plan, place),
@@ -168,7 +169,6 @@ def _critic(plan: Plan, version: str, flash: bool) -> list[str]:
     return [
         f"critic.model.use_remove_padding={flash}",
         *attention,
-        *_packing("critic", plan, flash),
         *([f"+critic.ppo_infer_max_token_len_per_gpu={plan.tokens}"] if later else []),
     ]
 
