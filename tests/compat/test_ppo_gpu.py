@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,3 +215,28 @@ def test_critic_without_flash_attention(trial: Trial) -> None:
     )
     trial.detail["reached"] = run.result["reached"]
     trial.judge(None if run.result["code"] == 0 else run.log)
+
+
+@pytest.mark.tier("gpu")
+@pytest.mark.gpus(1, capability="8.0", memory_gib=40)
+@pytest.mark.limit(240)
+def test_models_are_written_quickly(cell: Cell, record_property: Any) -> None:
+    """The largest shape, 15 GB, is drawn and written within 15 s where there are processors and room for it."""
+    processors, free = len(os.sched_getaffinity(0)), shutil.disk_usage(cell.scratch).free
+    record_property("processors", processors)
+    seconds: dict[str, float] = {}
+    for name, size in (("qwen2.5-0.5b", 1), ("qwen2.5-1.5b", 3), ("qwen2.5-7b", 16)):
+        if free < (size + 8) << 30:
+            break
+        folder = cell.scratch / "written"
+        words = ("model", "--shape", name, "--into", str(folder))
+        try:
+            ended = run_python(str(COMPAT / "workload" / "build.py"), *words, timeout=100)
+            assert ended.code == 0, ended.fault
+            seconds[name] = json.loads(ended.stdout)["seconds"]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    record_property("written", seconds)
+    if not seconds:
+        pytest.skip(f"{free >> 30} GiB are free, which is too little to write a model")
+    assert processors < 8 or max(seconds.values()) <= 15, seconds
