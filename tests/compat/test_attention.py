@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kit import Cell, Trial
+from kit import Cell, Trial, run_python
 from kit.blame import judge_own
 from kit.measure import data, engine, raw_gpu, reached, started
 
@@ -41,17 +41,32 @@ def test_flash_helper(trial: Trial) -> None:
     "record",
     [
         pytest.param(record, marks=pytest.mark.failure(record))
-        for record in ("flash-attn-c10-cuda-check-symbol", "flash-attn-cxx11-abi-torch27")
+        for record in (
+            "flash-attn-c10-cuda-check-symbol",
+            "flash-attn-of-torch210-on-older",
+            "flash-attn-cxx11-abi-torch27",
+        )
     ],
 )
 @pytest.mark.needs("flash-attn", "torch")
 def test_flash_attn_symbols(trial: Trial, record: str) -> None:
-    """What flash-attn's extension wants of torch is defined there; of two failures the one that shows is judged."""
+    """What flash-attn's extension wants of torch is defined there; of the failures the one that shows is judged."""
     ended = started("attention_symbols", "flash_attn", "flash_attn_2_cuda*.so")
     if ended.code == 0 and trial.record.applies == "yes":
         pytest.skip("this flash-attn was built for this torch; the failure is about one built for another")
     if ended.code != 0 and not trial.record.matches(ended.text):
         pytest.skip(f"other symbols are missing: {ended.last_line}")
+    trial.judge(ended)
+
+
+@pytest.mark.failure("flash-attn-newer-glibc")
+@pytest.mark.needs("flash-attn", "torch")
+@pytest.mark.limit(300)
+def test_flash_attn_glibc(trial: Trial) -> None:
+    """The loader takes flash-attn's extension as far as this host's C library is concerned."""
+    ended = run_python("-c", "import torch, flash_attn_2_cuda", timeout=250)
+    if not trial.record.matches(ended.text):
+        pytest.skip("its extension asks for no newer glibc than this host has; the failure is about one that does")
     trial.judge(ended)
 
 
