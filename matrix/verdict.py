@@ -115,7 +115,7 @@ class Verdict:
             "python": cell.platform.python,
             "platform": cell.platform.uv,
             "as_of": cell.as_of.isoformat() if cell.as_of else None,
-            "deviation": deviation_words(cell),
+            "deviation": deviation_words(cell, self.evidence),
             "why_here": cell.reason,
             "evidence": [_evidence_json(item) for item in self.evidence],
         }
@@ -183,13 +183,21 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
     return 1 if any(verdict.status in BAD_STATUSES for verdict in verdicts) else 0
 
 
-def deviation_words(cell: Cell) -> str:
-    """Return the cell's deviation in words, "" where it has none: it is shown wherever the cell is."""
-    deviation = cell.deviation
-    if deviation is None:
-        return ""
-    parts = [f"override {override}" for override in deviation.overrides] + ["no-deps"] * deviation.no_deps
-    return ", ".join(parts) + (f" ({deviation.reason})" if deviation.reason else "")
+def deviation_words(cell: Cell, evidence: Iterable[Observation] = ()) -> str:
+    """Return the cell's deviation in words, "" where it has none: it is shown wherever the cell is.
+
+    What was observed in an environment that lacks packages of the lock (a bundle left them out) says so too.
+    """
+    told = []
+    if (deviation := cell.deviation) is not None:
+        parts = [f"override {override}" for override in deviation.overrides] + ["no-deps"] * deviation.no_deps
+        told.append(", ".join(parts) + (f" ({deviation.reason})" if deviation.reason else ""))
+    for item in evidence:
+        left_out = item.detail.get("left_out")
+        if isinstance(left_out, Mapping) and left_out:
+            names = ", ".join(f"{name} {version}" for name, version in sorted(left_out.items()))
+            told.append(f"on {short(item.machine)} without {names}")
+    return "; ".join(dict.fromkeys(told))
 
 
 def _latest(observations: Iterable[Observation]) -> tuple[Observation, ...]:
@@ -279,7 +287,7 @@ def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[
         lines.insert(0, f"{lead}; whether the code fits was not tried ({why})")
     else:
         lines += _untried(untried, weighed)
-    words = deviation_words(cell)
+    words = deviation_words(cell, (item.observation for item in weighed))
     return tuple(lines) + ((f"deviation: {words}",) if words else ())
 
 

@@ -132,7 +132,7 @@ def verdict_text(verdict: Verdict) -> str:
     ran = dict.fromkeys(item.tier for item in verdict.tried if item.ran and not item.shipped)
     tiers = " and ".join(ran)
     lines = [f"{verdict.cell.name}: {status.mark} {status.name}", f"  {consequence(verdict)}", ""]
-    words = deviation_words(verdict.cell)
+    words = deviation_words(verdict.cell, verdict.evidence)
     lines += [f"  deviation  {words}"] if words else []
     lines += _entry("resolves", verdict.resolvable, _resolve_lines(verdict, resolve))
     lines += _entry("works", verdict.works, _surface_lines(verdict))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from matrix.cell import Axis, Cell, Deviation, OpenAxis
 from matrix.errors import NothingRanError
 from matrix.finding import Effect, Finding, Kind
+from matrix.observe import Observation, Question
 from matrix.tier import Outcome, Status, Tier
-from matrix.verdict import Verdict, exit_code, judge
+from matrix.verdict import Verdict, deviation_words, exit_code, judge
 from tests.unit.run_fakes import AT, cell, finding, observation
 
 PAIR = cell(verl="0.9.1", vllm="0.24.0")
@@ -242,3 +243,17 @@ def test_what_was_not_looked_at_is_known(
     if locked is not None:
         seen.append(observation(of.name, Tier.RESOLVE, OK, detail={"versions": locked}))
     assert " ".join(judge(of, seen).unlooked) == unlooked
+
+
+def test_what_an_environment_lacked_is_a_deviation_wherever_the_cell_is_shown() -> None:
+    question = Question(cell=PAIR.name, probe="install", tier=Tier.IMPORT, tool="t", reads={})
+    left_out = {"tilelang": "0.1.9", "flashinfer-python": "0.6.12"}
+    machine = "x86_64, 16 cores, 126 GiB, 1 x NVIDIA H200"
+    seen = Observation(question=question, outcome=Outcome.OK, detail={"left_out": left_out}, machine=machine, at=AT)
+    whole = Observation(question=question, outcome=Outcome.OK, detail={"left_out": {}}, at=AT)
+    words = "on NVIDIA H200 without flashinfer-python 0.6.12, tilelang 0.1.9"
+    assert deviation_words(PAIR, [seen, whole, seen]) == words
+    assert f"deviation: {words}" in judge(PAIR, [seen]).reasons
+    assert deviation_words(PAIR, [whole]) == ""
+    both = replace(PAIR, deviation=Deviation(no_deps=True, reason="as the image is"))
+    assert deviation_words(both, [seen]) == f"no-deps (as the image is); {words}"
