@@ -51,6 +51,7 @@ def words(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--repeats", type=int, default=2, metavar="N", help="fresh repeats of each end (%(default)s)")
     group.add_argument("--guess", type=float, metavar="VALUE", help="start there instead of at the prediction")
     group.add_argument("--value", type=float, metavar="VALUE", help="try this value once and print what it took")
+    group.add_argument("--whole-step", action="store_true", help=_WHOLE)
     group.add_argument("--blind", action="store_true", help="start without a prediction")
     parser.add_argument("--plan", action="store_true", help="print what would run and for how long; touch no GPU")
     parser.add_argument("--minutes", type=float, metavar="N", help="start no trial after so many minutes")
@@ -59,6 +60,7 @@ def words(parser: argparse.ArgumentParser) -> None:
 
 
 _SET = "a setting of the workload, by verl's key; may be repeated"
+_WHOLE = "with --value: launch PPO whole, with Ray and two steps, under the cap"
 _DEVICE = "cpu: the same trainer on a processor with counted bytes; shows that the way holds, and is not kept"
 
 
@@ -71,6 +73,10 @@ def run(args: argparse.Namespace, front: Front) -> int:
     questions = _questions(args)
     if args.value is not None and len(questions) != 1:
         raise UsageError("--value goes with one question.", then="Name it with --knob or --questions.")
+    if args.whole_step:
+        if args.value is None or args.device != "cuda":
+            raise UsageError("--whole-step goes with --value, on a GPU.")
+        questions = [(name, _whole(asked)) for name, asked in questions]
     if args.plan:
         return _plan(args, questions)
     environment = _environment(args)
@@ -90,6 +96,13 @@ def _questions(args: argparse.Namespace) -> list[tuple[str, Asked]]:
         raise UsageError("--set and --cap go with --knob.", then="Name the knob, or choose from the list.")
     listed = load_questions(Path(args.list_file) if args.list_file else QUESTIONS, args.repeats)
     return [(item.id, item.asked) for item in chosen(listed, args.questions)]
+
+
+def _whole(asked: Asked) -> Asked:
+    """Return the question asked of a whole launch of PPO."""
+    from matrix.thresholds.knobs import Script
+
+    return replace(asked, knob=replace(asked.knob, script=Script.STEP))
 
 
 def _foretold(args: argparse.Namespace, asked: Asked) -> float | None:

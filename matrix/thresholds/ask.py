@@ -18,7 +18,7 @@ from matrix.thresholds.search import EnoughError, Search, search
 from matrix.thresholds.spec import spec_of
 from matrix.thresholds.trial import Trial, shown
 
-LIMITS = {Script.UPDATE: 180.0, Script.ROLLOUT: 400.0}
+LIMITS = {Script.UPDATE: 180.0, Script.ROLLOUT: 400.0, Script.STEP: 480.0}
 """Seconds that one trial may take before it counts as a hang."""
 
 
@@ -76,7 +76,7 @@ class Bench:
             path.write_text(json.dumps(spec), encoding="utf-8")
             argv = [str(self.python), str(self.probes / "trials" / script.value), "--spec", str(path)]
             errands = Errands(argv=argv, env=self.env(given), work=given.work, limit_s=LIMITS[script])
-            pair = Pair(errands=errands)
+            pair = Pair(errands=errands, stands_by=script is not Script.STEP)
             stack.callback(pair.end)
             yield pair
 

@@ -21,7 +21,7 @@ def foretold(asked: Asked, predicting: Callable[[Workload, int], Prediction] = p
     says takes its place. `predicting` is the model, this release's by default. None where there is no cap, the knob is
     none of the model's, or no value survives.
     """
-    if asked.cap is None:
+    if asked.cap is None or asked.knob.script is Script.STEP:
         return None
     total, work = asked.cap.bytes, asked.settled
     survives = _trainer(asked, total) if asked.knob.script is Script.UPDATE else partial(_rollout, asked)

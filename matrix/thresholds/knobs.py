@@ -17,6 +17,7 @@ class Script(StrEnum):
 
     UPDATE = "update.py"
     ROLLOUT = "rollout.py"
+    STEP = "step.py"
 
 
 class Steps(StrEnum):

@@ -11,7 +11,7 @@ from matrix.thresholds.question import Asked
 
 FORETOLD = 6
 """Trials until the edge lies between neighbours, where a prediction is near it, and those far below and above."""
-SECONDS = {Script.UPDATE: (6.0, 1.0), Script.ROLLOUT: (0.0, 35.0)}
+SECONDS = {Script.UPDATE: (6.0, 1.0), Script.ROLLOUT: (0.0, 35.0), Script.STEP: (0.0, 140.0)}
 """Seconds that a fresh process adds to a trial, for a model of half a billion parameters, and those of a trial without
 what it computes; an engine starts anew for each."""
 BILLION_S = 5.0
@@ -46,7 +46,7 @@ def planned(questions: Sequence[tuple[str, Asked, float | None]], minutes: float
     for name, asked, predicted in questions:
         search = FORETOLD if predicted is not None else ceil(log2(len(asked.values) + 1)) + 1
         # Each trial of an engine has a process of its own, and so is a repeat already.
-        confirming = 2 * (asked.repeats - (asked.knob.script is Script.ROLLOUT))
+        confirming = 2 * (asked.repeats - (asked.knob.script is not Script.UPDATE))
         fresh, used = SECONDS[asked.knob.script]
         used += _computing(asked, predicted)
         fresh += used + BILLION_S * max(0.0, asked.workload.shape.parameters / 1e9 - 0.5) * (
@@ -66,7 +66,7 @@ def planned(questions: Sequence[tuple[str, Asked, float | None]], minutes: float
 
 def _computing(asked: Asked, predicted: float | None) -> float:
     """Return about how many seconds a trial near the edge computes: two micro-batches, forward, again, and backward."""
-    if asked.knob.script is Script.ROLLOUT or predicted is None:
+    if asked.knob.script is not Script.UPDATE or predicted is None:
         return 0.0
     work = asked.settled
     tokens = predicted * (work.length if asked.knob.steps is Steps.ONE else 1)

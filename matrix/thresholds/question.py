@@ -11,7 +11,7 @@ from matrix.errors import DataError, UsageError
 from matrix.memory.shape import shape_named
 from matrix.memory.workload import Value, Workload
 from matrix.thresholds.cap import Cap, cap_named
-from matrix.thresholds.knobs import Searched, knob_named
+from matrix.thresholds.knobs import Script, Searched, knob_named
 from matrix.thresholds.search import REPEATS
 
 QUESTIONS = Path(__file__).with_name("questions.toml")
@@ -81,6 +81,7 @@ class Asked:
         """Return the question's name, which is its probe's: `threshold/WORKLOAD/KNOB/CAP`."""
         cap = self.cap.name if self.cap else "whole"
         cap += f"-{self.beside // 2**20}MiB" if self.beside else ""
+        cap += "-step" if self.knob.script is Script.STEP else ""
         return f"threshold/{self.workload_name}/{self.knob.key}/{cap}"
 
 

@@ -33,7 +33,8 @@ def spec_of(asked: Asked, *, device: str, models: Path) -> dict[str, object]:
     work = asked.settled
     settings = dict(work.settings)
     plain = Workload(shape=work.shape).settings
-    defaults = sorted(key for key, value in settings.items() if plain.get(key) == value)
+    told = asked.knob.implied
+    defaults = sorted(key for key, value in settings.items() if plain.get(key) == value and key not in told)
     if device == "cpu":
         settings |= ON_CPU
     return {
@@ -69,5 +70,5 @@ def by_what(script: Script) -> str:
     match script:
         case Script.UPDATE:
             return "the fraction that torch's allocator may take, less what lies outside of it"
-        case Script.ROLLOUT:
+        case Script.ROLLOUT | Script.STEP:
             return "a process that holds the rest, and vLLM's utilization scaled to the cap"

@@ -23,6 +23,8 @@ from matrix.store import Store
 from matrix.thresholds import ask as asking_module
 from matrix.thresholds.ask import Bench, ask_one, asking
 from matrix.thresholds.card import card
+from matrix.thresholds.knobs import Script
+from matrix.thresholds.plan import SECONDS
 from matrix.thresholds.question import asked
 from matrix.thresholds.records import Keeper, scripts_digest
 from matrix.thresholds.search import Found
@@ -99,7 +101,7 @@ def probes(tmp_path: Path) -> Path:
     folder = tmp_path / "compat"
     (folder / "trials").mkdir(parents=True)
     (folder / "workload").mkdir()
-    for name in ("update.py", "rollout.py"):
+    for name in ("update.py", "rollout.py", "step.py"):
         (folder / "trials" / name).write_text(SCRIPT, encoding="utf-8")
     return folder
 
@@ -312,6 +314,13 @@ def test_one_value_is_tried_once(cli: Any) -> None:
     assert (code, json.loads(out)["how"]) == (1, "OutOfMemoryError")
 
 
+def test_whole_launch_is_tried_under_a_name_of_its_own(cli: Any, tmp_path: Path) -> None:
+    code, out, _ = cli(*ONE, "--value", "4", "--whole-step")
+    assert (code, json.loads(out)["name"].rpartition("/")[2]) == (0, "24GiB-step")
+    (kept,) = Store(tmp_path / "home" / "store").find(probe="trial/*")
+    assert kept.question.probe.endswith("/24GiB-step/4")
+
+
 def test_memory_that_is_left_ends_the_run(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("matrix.gpus.settling.PATIENCE_S", 0.0)
     cli.driver.left = 7
@@ -334,7 +343,7 @@ def test_time_that_does_not_suffice_asks_nothing(cli: Any) -> None:
 def test_plan_touches_nothing(cli: Any) -> None:
     code, out, _ = cli("--plan", "--minutes", "2", "--repeats", "1")
     assert code == 0
-    assert "of 12 questions, about" in out
+    assert "of 13 questions, about" in out
     assert out.splitlines()[0].startswith("  actor-80")
     code, out, _ = cli("--plan", "--json", "--questions", "actor-24")
     assert [row["id"] for row in json.loads(out)] == ["actor-24"]
@@ -348,6 +357,7 @@ def test_plan_touches_nothing(cli: Any) -> None:
         (("--repeats", "0"), 2, "--repeats is at least 1"),
         (("--set", "a=1"), 2, "go with --knob"),
         (("--value", "4"), 2, "goes with one question"),
+        (("--whole-step", "--questions", "actor-24"), 2, "goes with --value"),
         (("show",), 2, "takes one name"),
         (("list", "x"), 2, "takes one name"),
         (("list",), 10, "No threshold is stored"),
@@ -399,7 +409,4 @@ def test_processor_is_tried_without_a_card_and_kept_nowhere(cli: Any, tmp_path: 
 
 
 def test_limits_cover_every_script() -> None:
-    assert set(asking_module.LIMITS) == {item.script for item in (asked("qwen2.5-0.5b", key).knob for key in KEYS)}
-
-
-KEYS = (MICRO, "max_num_seqs")
+    assert set(asking_module.LIMITS) == set(SECONDS) == set(Script)

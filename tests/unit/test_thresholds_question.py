@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,7 @@ def test_cap_says_how_a_larger_card_stood_in() -> None:
     assert cap.words(140 * GIB, "a fraction") == "capped: 24.0 of 140.0 GiB, by a fraction"
     assert cap.words(24 * GIB, "a fraction") == "not capped: the card has 24.0 GiB"
     assert cap_named("a100-80g").name == "A100-80GB"
-    assert {by_what(script) for script in Script} == {by_what(Script.UPDATE), by_what(Script.ROLLOUT)}
+    assert by_what(Script.UPDATE) != by_what(Script.ROLLOUT)
 
 
 def test_spec_speaks_verls_keys_and_names_the_defaults(tmp_path: Path) -> None:
@@ -219,6 +220,14 @@ def test_nothing_is_foretold_without_a_card_or_where_nothing_fits() -> None:
     assert foretold(asked(SMALL, MICRO)) is None
     assert foretold(asked("qwen2.5-7b", MICRO, "24GiB")) is None
     assert foretold(asked(SMALL, MICRO, "24GiB", beside=22 * GIB)) is None
+
+
+def test_whole_launch_is_neither_foretold_nor_quick() -> None:
+    one = asked(SMALL, MICRO, "24GiB")
+    whole = replace(one, knob=replace(one.knob, script=Script.STEP))
+    assert foretold(whole) is None
+    assert planned([("a", whole, None)], None)[0].seconds > 1000
+    assert by_what(Script.STEP) == by_what(Script.ROLLOUT)
 
 
 def test_knob_that_the_model_does_not_know_is_not_foretold() -> None:

@@ -6,6 +6,7 @@ import ctypes
 import io
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ COMPAT = Path(__file__).parents[1] / "compat"
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
-from trials import holder, rollout, telling, update  # noqa: E402
+from trials import holder, rollout, step, telling, update  # noqa: E402
 
 from matrix.thresholds.knobs import KNOBS, Script, Steps  # noqa: E402
 
@@ -230,3 +231,79 @@ def test_holder_obeys_until_there_are_no_more_orders(device: holder.Device) -> N
     answers = io.StringIO()
     holder.serve(device, io.StringIO('{"look": true}\n\n{"hold": 3221225472}\n'), answers)
     assert [json.loads(line)["held"] // GIB for line in answers.getvalue().splitlines()] == [0, 2]
+
+
+SPEC: dict[str, Any] = {
+    "shape": "qwen2.5-0.5b", "critic": True, "cap": 70 * GIB, "device": "cuda",
+    "settings": {
+        "data.max_prompt_length": 512, "data.max_response_length": 256, "data.train_batch_size": 64,
+        "actor_rollout_ref.rollout.gpu_memory_utilization": 0.4, "actor_rollout_ref.rollout.max_num_seqs": 512,
+        "actor_rollout_ref.rollout.max_model_len": None, "actor_rollout_ref.actor.use_dynamic_bsz": False,
+        "actor_rollout_ref.actor.strategy": "fsdp",
+    },
+    "defaults": ["actor_rollout_ref.actor.strategy"],
+}  # fmt: skip
+
+
+def test_launch_of_a_whole_step_is_told_what_is_no_default(tmp_path: Path) -> None:
+    argv = step.words(
+        SPEC, {"knob": "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "value": 4.0}, 140 * GIB, tmp_path
+    )
+    line = " ".join(argv[2:])
+    assert "--shape qwen2.5-0.5b --steps 2 --limit 420 --utilization 0.200000" in line
+    assert "--prompt 512 --response 256 --batch 64" in line
+    settings = [argv[at + 1] for at, word in enumerate(argv) if word == "--set"]
+    assert settings == [
+        "actor_rollout_ref.rollout.max_num_seqs=512",
+        "actor_rollout_ref.rollout.max_model_len=null",
+        "actor_rollout_ref.actor.use_dynamic_bsz=false",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+    ]
+    alone = step.words({**SPEC, "critic": False, "cap": None}, {"trial": "t"}, 140 * GIB, tmp_path)
+    assert alone[-2:] == ["--set", "actor_rollout_ref.actor.use_dynamic_bsz=false"]
+    assert ("--estimator" in alone, "0.400000" in alone) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("log", "part"),
+    [
+        ("File x, in update_actor\nFile y, in train_mini_batch\ntorch.OutOfMemoryError", "actor update"),
+        ("File y, in train_mini_batch\n", "critic update"),
+        ("File y, in compute_log_prob\nFile z, in infer_batch", "old log-prob"),
+        ("RuntimeError: Engine core initialization failed.", "rollout init"),
+        ("nothing of it", "step"),
+    ],
+)
+def test_part_of_a_launch_is_read_from_its_traceback(log: str, part: str) -> None:
+    assert step.part_of(log) == part
+
+
+def test_launch_is_measured_by_what_it_left(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 1, "data": {"perf/max_memory_allocated_gb": 12.5, "x": 1}}\n\n', encoding="utf-8"
+    )
+    (tmp_path / "log.txt").write_text("Available KV cache memory: 20 GiB\n", encoding="utf-8")
+    assert step.told(tmp_path) == {
+        "steps": 1,
+        "memory_gb": [{"perf/max_memory_allocated_gb": 12.5}],
+        "engine": {"kv_cache_bytes": 20.0 * GIB},
+    }
+    assert step.told(tmp_path / "none")["steps"] == 0
+
+
+def test_device_is_looked_at_while_a_launch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "LOOK_S", 0.001)
+
+    class Growing(rollout.Nobody):
+        free = 100
+
+        def order(self, **_: Any) -> dict[str, Any]:
+            self.free -= 1
+            return {"held": 5, "context": 1, "free": max(self.free, 40), "total": 100, "error": ""}
+
+    watched = step.Device(Growing())
+    watched.reset()
+    deadline = time.monotonic() + 5
+    while watched._most < 54 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert watched.peaks() == {"allocated": 54}

@@ -18,6 +18,9 @@ from typing import Any
 RELEASES = ("0.8.0", "0.9.0", "0.9.1")
 """Releases whose trainer is made of these two classes; before them the default was `verl.workers.fsdp_workers`."""
 
+UNLISTED = ("critic.ppo_infer_max_token_len_per_gpu",)
+"""Keys that the settings have a field for and no release's files list."""
+
 
 class UnsupportedError(Exception):
     """The installed release of verl trains through other classes, or the knob does nothing there."""
@@ -74,7 +77,7 @@ def compose(spec: dict[str, Any]) -> Any:
             parent, _, name = key.rpartition(".")
             owner = OmegaConf.select(config, parent)
             there = owner is not None and name in owner
-            if there or parent.endswith("override_config"):
+            if there or parent.endswith("override_config") or key in UNLISTED:
                 OmegaConf.update(config, key, value, force_add=True)
             elif key not in spec.get("defaults", ()):
                 raise UnsupportedError(f"verl {release()} has no key {key}")
