@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -105,6 +106,8 @@ def test_cells_are_added_and_what_is_there_is_not_made_again(
     stamp = (root / "cells" / NAME / "verl-matrix.json").stat().st_ino
     unbundle(root, made.out)
     assert "2 of 2 cells are there already" in capsys.readouterr().out
+    unbundle(root, made.out, check=True)
+    assert not (tmp_path / "host.partial").exists(), "a look leaves nothing"
     assert (root / "cells" / NAME / "verl-matrix.json").stat().st_ino == stamp
     assert not (tmp_path / "host.partial").exists()
     # The same name with another lock is another cell: it takes the old one's place.
@@ -440,6 +443,44 @@ def test_the_program_says_what_is_wrong_and_exits_with_1(
     assert "part.000 is missing" in capsys.readouterr().err
 
 
+def test_faults_of_the_system_and_an_interrupt_are_no_tracebacks(
+    made: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _two(made)
+    monkeypatch.setattr(sys, "argv", ["unbundle.py", "--into", str(tmp_path / "host"), str(made.out)])
+    for error, code, said in (
+        (OSError(28, "No space left"), 1, "No space left"),
+        (KeyboardInterrupt(), 130, "goes on"),
+    ):
+
+        def broken(*_: object, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr(unpacking.Unpacking, "unpack", broken)
+        assert program.main() == code
+        assert said in capsys.readouterr().err
+
+
+def test_a_folder_that_is_something_else_or_in_work_is_left_alone(made: Stack, tmp_path: Path) -> None:
+    _two(made)
+    (tmp_path / "mine").mkdir()
+    unbundle(tmp_path / "mine" / ".." / "mine", made.out, cell=["ray1.0*"])
+    assert (tmp_path / "mine" / "cells" / NAME).is_dir(), "an empty folder may be filled"
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_text("")
+    with pytest.raises(Stopped, match="is nothing that was unbundled"):
+        unbundle(tmp_path / "photos", made.out)
+    with program.alone(tmp_path / "mine"), pytest.raises(Stopped, match="another run unpacks into"):
+        unbundle(tmp_path / "mine", made.out)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", ""])
+def test_jobs_are_at_least_one(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        program.words().parse_args(["--into", "x", f"--jobs={text}"])
+    assert "no whole number above 0" in capsys.readouterr().err
+
+
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.defpath}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
@@ -451,7 +492,7 @@ def test_the_joined_program_stands_alone(made: Stack, tmp_path: Path) -> None:
     text = join_program()
     assert (made.out / "unbundle.py").read_text() == text
     assert "matrix.bundle.host" not in text
-    compile(text, "unbundle.py", "exec", dont_inherit=True)
+    ast.parse(text, feature_version=(3, 10))
     command = [sys.executable, "-I", str(made.out / "unbundle.py"), "--into", str(tmp_path / "host")]
     path = made.out / bundle.parts[0].name
     whole = swapped(path, lambda body: body[:-9])

@@ -9,12 +9,14 @@ Runs on Python 3.10 and newer, with the standard library alone.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import fnmatch
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -60,10 +62,24 @@ def check_room(root: Path, size: int) -> None:
         raise Stopped(f"{root} takes about {size * EXPANSION / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free")
 
 
+@contextlib.contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """Keep a second run from the same folder; raises Stopped where one is under way, or it holds something else."""
+    if root.exists() and any(root.iterdir()) and not (root / "bin" / "verl-matrix").exists():
+        raise Stopped(f"{root} is there and is nothing that was unbundled: give another folder with --into")
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with root.with_name(f".{root.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Stopped(f"another run unpacks into {root}: let it end") from error
+        yield
+
+
 def unbundle(asked: argparse.Namespace, beside: Path) -> None:
     """Check everything, then unpack and install; raises Stopped with every reason at once."""
     sources = [path.absolute() for path in asked.parts] or [beside]
-    bundle, root = read_bundle(sources, beside), asked.into.absolute()
+    bundle, root = read_bundle(sources, beside), Path(os.path.abspath(asked.into))
     cells = chosen(bundle["cells"], asked.cell)
     if not asked.unpack_only:
         if lines := misfits(bundle["target"], cells):
@@ -71,29 +87,42 @@ def unbundle(asked: argparse.Namespace, beside: Path) -> None:
         tell(f"this host fits: {sys.executable}, Python {platform.python_version()}")
     work = Unpacking(bundle, root, asked.jobs)
     todo = [cell for cell in cells if not work.has(cell, root)]
-    lacking = work.lacking(files_of(bundle, todo))
     stream = Stream(bundle["parts"], sources)
-    needed = stream.covering([bundle["files"][path] for path in lacking])
+    paths = files_of(bundle, todo)
+    needed = stream.covering([bundle["files"][path] for path in work.lacking(paths)])
     check_parts(stream, needed, asked.jobs)
     tell(f"{len(needed)} parts are whole; {len(cells) - len(todo)} of {len(cells)} cells are there already")
     if asked.check:
         return
-    size = sum(bundle["files"][path]["size"] for path in lacking)
-    check_room(root, size)
+    with alone(root):
+        unpack(work, stream, paths)
+        if asked.unpack_only:
+            return
+        install(work, todo)
+    tell("done; to try it:")
+    pythons = [f"{root}/cells/{cell['folder']}/bin/python" for cell in cells] or ["PYTHON"]
+    for python in pythons:
+        print(f"{root}/bin/verl-matrix run --here --python {python}")
+
+
+def unpack(work: Unpacking, stream: Stream, paths: Sequence[str]) -> None:
+    """Have all these files in the working folder; raises Stopped where the disk has too little room."""
+    lacking = work.lacking(paths)
+    size = sum(work.bundle["files"][path]["size"] for path in lacking)
+    check_room(work.root, size)
     work.work.mkdir(parents=True, exist_ok=True)
+    work.reuse([path for path in paths if path not in set(lacking)])
     work.unpack(stream, lacking)
     tell(f"{len(lacking)} files unpacked, {size / 1e9:.2f} GB")
-    if asked.unpack_only:
-        return
+
+
+def install(work: Unpacking, todo: Sequence[Json]) -> None:
+    """Make the tool and the cells and move them to where they are used."""
     work.tool()
     tell("the tool is there")
     for cell in todo:
         work.cell(cell)
     work.publish()
-    tell("done; to try it:")
-    pythons = [f"{root}/cells/{cell['folder']}/bin/python" for cell in cells] or ["PYTHON"]
-    for python in pythons:
-        print(f"{root}/bin/verl-matrix run --here --python {python}")
 
 
 def words() -> argparse.ArgumentParser:
@@ -106,17 +135,27 @@ def words() -> argparse.ArgumentParser:
     parser.add_argument("--cell", action="append", default=[], metavar="NAME", help="only these cells (globs)")
     parser.add_argument("--check", action="store_true", help="check host and parts, and do nothing")
     parser.add_argument("--unpack-only", action="store_true", help="unpack files into DIR.partial and install nothing")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="at a time")
+    parser.add_argument("--jobs", type=count, default=len(os.sched_getaffinity(0)), metavar="N", help="at a time")
     return parser
 
 
+def count(text: str) -> int:
+    """Return a whole number above 0, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is no whole number above 0")
+    return int(text)
+
+
 def main() -> int:
-    """Return 0 once all is installed, 1 with the reasons on standard error."""
+    """Return 0 once all is installed, 1 with the reasons on standard error, 130 where it was interrupted."""
     try:
         unbundle(words().parse_args(), Path(__file__).resolve().parent)
-    except Stopped as stopped:
-        print(f"error: {stopped}", file=sys.stderr)
+    except (Stopped, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept, and the next try goes on", file=sys.stderr)
+        return 130
     return 0
 
 

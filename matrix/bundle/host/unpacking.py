@@ -18,7 +18,7 @@ from pathlib import Path
 
 from matrix.bundle.host.arrival import BLOCK, Json, Stopped, Stream, tell
 from matrix.bundle.host.fit import same
-from matrix.bundle.host.linking import Linker, share_bytecode
+from matrix.bundle.host.linking import Linker, share_bytecode, size_of
 
 LIMIT_S = 1800.0
 MANIFEST = "verl-matrix.json"
@@ -73,16 +73,20 @@ class Unpacking:
             return False
 
     def lacking(self, paths: Sequence[str]) -> list[str]:
-        """Return those of the files that are not unpacked yet; what an earlier run left in DIR is linked to."""
-        lacking = []
+        """Return those of the files that are not unpacked yet, here or in DIR."""
+
+        def held(path: str, place: Path) -> bool:
+            return size_of(str(place / path)) == int(self.bundle["files"][path]["size"])
+
+        return [path for path in paths if not held(path, self.work) and not held(path, self.root)]
+
+    def reuse(self, paths: Sequence[str]) -> None:
+        """Link to what an earlier run left in DIR."""
         for path in paths:
-            size, work, done = self.bundle["files"][path]["size"], self.work / path, self.root / path
-            if not work.exists() and done.is_file() and done.stat().st_size == size:
+            work = self.work / path
+            if not work.exists():
                 work.parent.mkdir(parents=True, exist_ok=True)
-                os.link(done, work)
-            if not work.is_file() or work.stat().st_size != size:
-                lacking.append(path)
-        return lacking
+                os.link(self.root / path, work)
 
     def unpack(self, stream: Stream, paths: Sequence[str]) -> None:
         """Write the files, several at a time, and the uv that came along."""
