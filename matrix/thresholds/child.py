@@ -51,6 +51,8 @@ class Child:
         self._lines = errands.work / f"child{number}.jsonl"
         self._log = errands.work / f"child{number}.log"
         self._read = 0
+        self._before: list[dict[str, object]] = []
+        self._greeting: Mapping[str, object] = {}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*errands.argv, "--out", str(self._lines)],
@@ -67,12 +69,24 @@ class Child:
         """Return whether the process still runs."""
         return self._process.poll() is None
 
+    def ready(self) -> Mapping[str, object]:
+        """Return what it told when it had imported all, {} where it died, or took too long, before that."""
+        deadline = time.monotonic() + START_S
+        while not self._greeting and time.monotonic() < deadline:
+            lives = self.lives
+            self._before += self._new()
+            self._greeting = next((line for line in self._before if line["event"] == "ready"), {})
+            if not lives:
+                break
+            time.sleep(POLL_S)
+        return self._greeting
+
     def run(self, value: float, errand: Mapping[str, object]) -> Trial:
         """Return how an errand ended; a child that dies or hangs over it is ended and that is the answer."""
         fresh, self.served = self.served == 0, self.served + 1
         start = time.monotonic()
-        told: list[dict[str, object]] = []
-        limit = self._errands.limit_s + (START_S if fresh else 0.0)
+        told, self._before = self._before, []
+        limit = self._errands.limit_s + (0.0 if self._greeting else START_S)
         with contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(errand).encode() + b"\n")
@@ -194,7 +208,8 @@ class Pair:
 
     Attributes:
         errands: how both are started.
-        stands_by: whether the next child is started before it is needed.
+        stands_by: whether the next child is started before it is needed; off from when an import turns out to make a
+            context on the device, which would count as somebody else's memory.
     """
 
     errands: Errands
@@ -226,8 +241,10 @@ class Pair:
 
     def _take(self) -> Child:
         self._retire()
-        child = self._next or self._start()
+        child, self._next = self._next or self._start(), None
         self._working = child
+        if self.stands_by:
+            self.stands_by = not child.ready().get("context", False)
         self._next = self._start() if self.stands_by else None
         return child
 

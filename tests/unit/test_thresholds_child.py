@@ -29,7 +29,7 @@ if "--broken" in sys.argv:
     sys.exit(2)
 if "--mute" in sys.argv:
     sys.exit(4)
-tell("ready")
+tell("ready", context="--context" in sys.argv)
 for line in sys.stdin:
     errand = json.loads(line)
     value, name = errand["value"], errand["trial"]
@@ -120,6 +120,25 @@ def test_one_stands_by_only_where_it_may(errands: Errands) -> None:
         ready.end()
     assert first is not None
     assert not first.lives
+
+
+def test_nobody_stands_by_where_an_import_takes_memory(errands: Errands) -> None:
+    heavy = Errands(argv=[*errands.argv, "--context"], env=errands.env, work=errands.work)
+    pair = Pair(errands=heavy)
+    try:
+        assert run(pair, 1).passed
+        assert pair._next is None
+        assert not pair.stands_by
+        assert run(pair, 2, fresh=True).fresh
+    finally:
+        pair.end()
+
+
+def test_child_that_never_gets_ready_says_nothing(errands: Errands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "START_S", 0.0)
+    child = Child(errands, 1)
+    assert child.ready() == {}
+    child.end()
 
 
 @pytest.mark.parametrize(

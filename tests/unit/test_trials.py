@@ -307,3 +307,20 @@ def test_device_is_looked_at_while_a_launch_runs(monkeypatch: pytest.MonkeyPatch
     while watched._most < 54 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert watched.peaks() == {"allocated": 54}
+
+
+@pytest.mark.parametrize(("known", "active", "has"), [(3, 0, False), (0, 0, False), (0, 1, True)])
+def test_context_that_an_import_made_is_seen_without_making_one(known: int, active: int, has: bool) -> None:
+    class Library:
+        def cuDeviceGet(self, device: Any, number: int) -> int:  # noqa: N802
+            return known
+
+        def cuDevicePrimaryCtxGetState(self, device: Any, flags: Any, state: Any) -> int:  # noqa: N802
+            state._obj.value = active
+            return 0
+
+    assert holder.has_context(Library()) is has
+
+
+def test_machine_without_a_driver_has_no_context() -> None:
+    assert holder.has_context() is False

@@ -90,6 +90,22 @@ class Device:
             self._call("cuMemFree_v2", pointer)
 
 
+def has_context(library: Any = None) -> bool:
+    """Return whether this process has a context on the first visible GPU already, which takes half a GiB of it.
+
+    Asked of the driver, without making one: an import may have.
+    """
+    try:
+        driver = library or ctypes.CDLL("libcuda.so.1")
+        device, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+        if driver.cuDeviceGet(ctypes.byref(device), 0):
+            return False
+        driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+    except OSError:
+        return False
+    return bool(active.value)
+
+
 def obey(device: Device, order: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to an order; one that the driver refuses is answered with the error, and nothing is held."""
     error = ""

@@ -28,6 +28,7 @@ COMPAT = Path(__file__).resolve().parent.parent
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
+from trials.holder import has_context  # noqa: E402
 from trials.telling import TEXT, Teller, how_of  # noqa: E402
 
 NEW_TOKENS = 32
@@ -285,7 +286,7 @@ def serve(spec: dict[str, Any], teller: Teller, log: Path) -> int:
 
     method = "fork" if spec["device"] == "cpu" or forks() else "spawn"
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = method
-    teller.tell("ready", engine_by=method)
+    teller.tell("ready", engine_by=method, context=has_context())
     line = sys.stdin.readline()
     if not line.strip():
         return 0

@@ -21,6 +21,7 @@ COMPAT = Path(__file__).resolve().parent.parent
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
+from trials.holder import has_context  # noqa: E402
 from trials.telling import Teller  # noqa: E402
 
 ACTOR, ROLLOUT, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
@@ -197,7 +198,7 @@ def serve(spec: dict[str, Any], teller: Teller) -> int:
 
     padded = trainer.release().startswith("0.8.")
     trainer.load()
-    teller.tell("ready")
+    teller.tell("ready", context=has_context())
     bench: Bench | None = None
     for line in filter(str.strip, sys.stdin):
         errand = json.loads(line)
