@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kit import Cell, Ended, Trial, run_python
 from kit.blame import judge_own
-from kit.measure import ON_BOTH, data, engine, raw_gpu, reached
+from kit.measure import data, engine, on_both, raw_gpu, reached
 
 SUBJECT = str(Path(__file__).parent / "subjects" / "device_meta.py")
 NEEDS = ("torch>=2.4", "transformers>=4.45")
@@ -193,7 +193,7 @@ FUSED = {"qwen3vl-fused-loss-dtensor-lm-head": "qwen3-vl-fused", "fused-kernels-
 
 
 @pytest.mark.parametrize("record", [pytest.param(one, marks=pytest.mark.failure(one)) for one in FUSED])
-@pytest.mark.parametrize("device", ON_BOTH)
+@pytest.mark.parametrize("device", on_both())
 @pytest.mark.needs("verl>=0.7.0", "transformers>=4.57")
 @pytest.mark.limit(450)
 def test_fused_kernel_under_fsdp2(trial: Trial, record: str, device: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kit import Cell, Trial
 from kit.blame import judge_own
-from kit.measure import ON_BOTH, data, engine, measure, pair, raw_gpu, reached, run_subject
+from kit.measure import data, engine, measure, on_both, pair, raw_gpu, reached, run_subject
 from kit.stage import Stage, stage
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
@@ -137,7 +137,7 @@ def test_sockets_of_two_jobs(trial: Trial) -> None:
 
 
 @pytest.mark.failure("fsdp2-forward-prefetch-dropped")
-@pytest.mark.parametrize("device", ON_BOTH)
+@pytest.mark.parametrize("device", on_both())
 @pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
 @pytest.mark.limit(450)
 def test_forward_prefetch(trial: Trial, device: str) -> None:

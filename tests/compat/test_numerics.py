@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from kit import Cell, Trial
-from kit.measure import ON_BOTH, PAIR_ON_BOTH, data, engine, measure, pair, raw_gpu, reached, run_subject
+from kit.measure import data, engine, measure, on_both, pair, raw_gpu, reached, run_subject
 
 
 @pytest.mark.failure("masked-mean-empty-nan")
@@ -174,7 +174,7 @@ def test_convolution_of_a_vision_tower(trial: Trial) -> None:
 
 
 @pytest.mark.failure("engine-autocast-hardcoded-bf16")
-@pytest.mark.parametrize("device", ON_BOTH)
+@pytest.mark.parametrize("device", on_both())
 @pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
 @pytest.mark.limit(450)
 def test_precision_that_was_asked_for(trial: Trial, device: str) -> None:
@@ -189,7 +189,7 @@ LINEAR = ("qwen35-gdn-packing-boundary", "qwen35-gdn-fallback-ignores-boundaries
 
 
 @pytest.mark.parametrize("record", [pytest.param(one, marks=pytest.mark.failure(one)) for one in LINEAR])
-@pytest.mark.parametrize("device", ON_BOTH)
+@pytest.mark.parametrize("device", on_both())
 @pytest.mark.needs("verl>=0.8.0", "transformers>=5.2")
 @pytest.mark.limit(450)
 def test_linear_attention_in_a_packed_row(trial: Trial, record: str, device: str) -> None:
@@ -217,7 +217,7 @@ def test_memory_of_micro_batches(trial: Trial) -> None:
 
 
 @pytest.mark.failure("ulysses-larger-than-world")
-@pytest.mark.parametrize("device", ON_BOTH)
+@pytest.mark.parametrize("device", on_both())
 @pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
 @pytest.mark.limit(450)
 def test_ulysses_on_one_rank(trial: Trial, device: str) -> None:
@@ -225,7 +225,7 @@ def test_ulysses_on_one_rank(trial: Trial, device: str) -> None:
     trial.judge(reached(engine(trial.cell, device), "ulysses-alone").fault)
 
 
-@pytest.mark.parametrize("device", ON_BOTH)
+@pytest.mark.parametrize("device", on_both())
 @pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
 @pytest.mark.limit(450)
 @pytest.mark.hurts("gradient checkpointing")
@@ -237,7 +237,7 @@ def test_checkpointing_is_not_reentrant(cell: Cell, device: str) -> None:
 
 
 @pytest.mark.failure("ulysses-without-flash-attention")
-@pytest.mark.parametrize("device", PAIR_ON_BOTH)
+@pytest.mark.parametrize("device", on_both(2))
 @pytest.mark.needs("verl>=0.7.0", "transformers>=4.48")
 @pytest.mark.limit(330)
 def test_ulysses_without_flash_attention(trial: Trial, device: str) -> None:

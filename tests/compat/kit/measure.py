@@ -13,16 +13,6 @@ from kit.cell import Cell
 from kit.child import Ended, run_python
 from kit.stage import Part, Stage, stage
 
-ON_BOTH = [
-    pytest.param("cpu", marks=pytest.mark.tier("behave")),
-    pytest.param("cuda", marks=[pytest.mark.tier("gpu"), pytest.mark.gpus(1)]),
-]
-"""A probe that means the same over gloo on a CPU and on a GPU."""
-PAIR_ON_BOTH = [
-    pytest.param("cpu", marks=pytest.mark.tier("behave")),
-    pytest.param("cuda", marks=[pytest.mark.tier("gpu"), pytest.mark.gpus(2)]),
-]
-"""The same of two ranks: each has a GPU of its own."""
 READY = "READY"
 SUBJECTS = Path(__file__).resolve().parent.parent / "subjects"
 
@@ -68,6 +58,12 @@ def data(found: Stage, name: str) -> dict[str, Any]:
     part = reached(found, name)
     assert part.fault is None, part.last_line
     return part.data
+
+
+def on_both(gpus: int = 1) -> list[Any]:
+    """Return the devices of a probe that means the same over gloo on a CPU and on so many GPUs."""
+    gpu = [pytest.mark.tier("gpu"), pytest.mark.gpus(gpus)]
+    return [pytest.param("cpu", marks=pytest.mark.tier("behave")), pytest.param("cuda", marks=gpu)]
 
 
 def raw_gpu(cell: Cell) -> Stage:
