@@ -218,6 +218,9 @@ def test_collective_without_the_other_rank(cell: Cell, name: str) -> None:
 @pytest.mark.hurts("training over several GPUs", default_path=True)
 def test_engine_over_two_gpus(cell: Cell, name: str) -> None:
     """Verl's engine, sharded over two GPUs, gives the log-probabilities of the bare model and learns."""
+    hiding = cell.records["fsdp2-offload-policy-state-dict-storage"]
+    if name == "fsdp2-policy" and hiding.applies == "yes":
+        pytest.skip(f"hidden by {hiding.id}, which this cell has too")
     found = data(pair(cell, "cuda"), f"pair-{name}")
     assert found["gap"] < 0.5, found
     assert found["moved"] > 1e-5, found
