@@ -9,6 +9,7 @@ import pytest
 from kit import Cell, Trial
 from kit.measure import run_subject
 from kit.rollout import judge, measured, part
+from kit.stage import Part, stage
 
 
 @pytest.mark.failure("cumem-expandable-segments-assert")
@@ -118,3 +119,41 @@ def test_kv_cache_beside_the_estimate_of_graphs(trial: Trial, cell: Cell) -> Non
 def freed(before: dict[str, int], after: dict[str, int]) -> float:
     """Return the share of the sleeping pool that became free."""
     return (after["free"] - before["free"]) / (before["pool_weights"] + before["pool_kv_cache"])
+
+
+pair = pytest.mark.gpus(2, capability="8.0", memory_gib=16)
+
+
+def of_pair(cell: Cell, name: str) -> Part:
+    """Return what a section of the stage of two shards found; a skip where it was not reached."""
+    found = stage(cell, "engine_pair.py", str(cell.scratch / "engine"), limit=150.0).part(name)
+    if not found.reached:
+        pytest.skip(f"{name} was not reached: {found.last_line}")
+    return found
+
+
+@pytest.mark.failure("dp-rollout-sleep-one-shard")
+@pair
+@engine
+@pytest.mark.limit(200)
+def test_both_shards_sleep(trial: Trial, cell: Cell) -> None:
+    """Put to sleep as the installed verl does it, both shards of an engine give their memory back."""
+    started, found = of_pair(cell, "pair_start"), of_pair(cell, "pair_sleep")
+    for one in (started, found):
+        assert one.fault is None, one.last_line
+    asleep = found.data[f"asleep_by_{started.data['way_of_verl']}"]
+    shares = [(awake - now) / (awake - before) for before, awake, now in
+              zip(started.data["before"], found.data["awake"], asleep, strict=True)]  # fmt: skip
+    trial.observed(min(shares) < 0.5, f"given back: {', '.join(f'{share:.0%}' for share in shares)}",
+                   **started.data, **found.data)  # fmt: skip
+
+
+@pytest.mark.failure("partial-wakeup-illegal-memory")
+@pair
+@engine
+@pytest.mark.limit(200)
+def test_shards_that_are_awake_in_part(trial: Trial, cell: Cell) -> None:
+    """Six seconds with the weights awake and the KV cache not, as while weights are sent, kill no shard."""
+    started = of_pair(cell, "pair_start")
+    assert started.fault is None, started.last_line
+    judge(trial, of_pair(cell, "pair_wake"))
