@@ -18,7 +18,7 @@ from matrix.thresholds.search import EnoughError, Search, search
 from matrix.thresholds.spec import spec_of
 from matrix.thresholds.trial import Trial, shown
 
-LIMITS = {Script.UPDATE: 180.0, Script.ROLLOUT: 400.0, Script.STEP: 480.0}
+LIMITS = {Script.UPDATE: 120.0, Script.ROLLOUT: 180.0, Script.STEP: 480.0}
 """Seconds that one trial may take before it counts as a hang."""
 
 
