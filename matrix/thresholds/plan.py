@@ -11,7 +11,7 @@ from matrix.thresholds.question import Asked
 
 FORETOLD = 6
 """Trials until the edge lies between neighbours, where a prediction is near it, and those far below and above."""
-SECONDS = {Script.UPDATE: (6.0, 1.0), Script.ROLLOUT: (0.0, 35.0), Script.STEP: (0.0, 140.0)}
+SECONDS = {Script.UPDATE: (6.0, 1.0), Script.ROLLOUT: (0.0, 28.0), Script.STEP: (0.0, 140.0)}
 """Seconds that a fresh process adds to a trial, for a model of half a billion parameters, and those of a trial without
 what it computes; an engine starts anew for each."""
 BILLION_S = 5.0

@@ -246,6 +246,6 @@ def test_plan_counts_and_passes_over_what_does_not_fit() -> None:
     assert [row.fits for row in rows] == [True, False, False, True]
     assert rows[0].seconds < rows[1].seconds
     assert rows[0].trials < rows[1].trials
-    assert rows[2].seconds == rows[2].trials * 35
+    assert rows[2].seconds == rows[2].trials * 28
     assert all(row.fits for row in planned([("b", large, 90.0)], None))
     assert json.loads(json.dumps(rows[0].to_json()))["trials"] == rows[0].trials
