@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +99,8 @@ def _questions(args: argparse.Namespace) -> list[tuple[str, Asked]]:
 
 def _whole(asked: Asked) -> Asked:
     """Return the question asked of a whole launch of PPO."""
+    from dataclasses import replace
+
     from matrix.thresholds.knobs import Script
 
     return replace(asked, knob=replace(asked.knob, script=Script.STEP))
@@ -157,6 +158,8 @@ def _environment(args: argparse.Namespace) -> Environment:
 
 
 def _ask_all(args: argparse.Namespace, questions: list[tuple[str, Asked]], environment: Environment) -> int:
+    from dataclasses import replace
+
     from matrix.home import Home
     from matrix.probing.folder import probes_folder
     from matrix.thresholds.ask import Bench
