@@ -66,27 +66,47 @@ def settled(below: int, within: float) -> tuple[int, float]:
 def answered_by_nvml() -> Iterator[list[str]]:
     """Answer what imports ask of a GPU by NVML, and give the stacks of those that make a CUDA context all the same.
 
-    FlashInfer asks torch for the compute capability when it is imported; a process that has a context then could start
-    its engines by `spawn` only, and each would import everything again.
+    vLLM's linear-attention kernels and FlashInfer ask torch for the device, its name and its compute capability when
+    they are imported; a process that has a context then could start its engines by `spawn` only, and each would import
+    everything again. Whoever keeps such a function (Triton's driver does) gets torch's own answers once it has one.
     """
     import torch
 
     touched: list[str] = []
-    ask, begin = torch.cuda.get_device_capability, torch.cuda._lazy_init
-
-    def capability(device: Any = None) -> tuple[int, int]:
-        major, minor = pynvml().nvmlDeviceGetCudaComputeCapability(handle())
-        return int(major), int(minor)
+    begin = torch.cuda._lazy_init
+    without = {"current_device": lambda: 0, "get_device_name": _name, "get_device_capability": _capability}
+    given = {name: getattr(torch.cuda, name) for name in without}
 
     def beginning() -> None:
-        touched.append("".join(traceback.format_stack(limit=12)[:-1]))
+        if not torch.cuda.is_initialized():
+            touched.append("".join(traceback.format_stack(limit=12)[:-1]))
         begin()
 
-    torch.cuda.get_device_capability, torch.cuda._lazy_init = capability, beginning
+    def answering(name: str) -> Any:
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            return given[name](*args, **kwargs) if torch.cuda.is_initialized() else without[name]()
+
+        return answer
+
+    torch.cuda._lazy_init = beginning
+    for name in without:
+        setattr(torch.cuda, name, answering(name))
     try:
         yield touched
     finally:
-        torch.cuda.get_device_capability, torch.cuda._lazy_init = ask, begin
+        torch.cuda._lazy_init = begin
+        for name, function in given.items():
+            setattr(torch.cuda, name, function)
+
+
+def _name() -> str:
+    name = pynvml().nvmlDeviceGetName(handle())
+    return name if isinstance(name, str) else str(name.decode())
+
+
+def _capability() -> tuple[int, int]:
+    major, minor = pynvml().nvmlDeviceGetCudaComputeCapability(handle())
+    return int(major), int(minor)
 
 
 def fork_may_use_cuda() -> bool:
