@@ -345,3 +345,25 @@ def test_a_real_model_and_real_data_are_taken_as_they_are(tmp_path: Path, monkey
     assert "data.train_files=/data/gsm8k/train.parquet" in run.words
     assert "actor_rollout_ref.rollout.ignore_eos=False" in run.words
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(("named", "expected"), [(None, [0, 1]), ("GPU-1abcd-ef", [1])])
+def test_what_watches_the_gpus(monkeypatch: pytest.MonkeyPatch, named: str | None, expected: list[int]) -> None:
+    import ppo.gpu_run as gpu_run
+    from ppo.gpu import Driver
+
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    monkeypatch.setattr(gpu_run, "Driver", lambda: Driver(FakeNvml([[5], [5]])))
+    meter, devices = gpu_run._meter()
+    assert meter is not None
+    assert [device.index for device in devices] == expected
+    assert meter.before == 5 * len(expected)
+
+
+def test_without_a_driver_nothing_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ppo.gpu_run as gpu_run
+    from ppo.gpu import Driver
+
+    monkeypatch.setattr(gpu_run, "Driver", lambda: Driver(FakeNvml([], fails="start")))
+    assert gpu_run._meter() == (None, [])
