@@ -188,3 +188,81 @@ def test_a_section_is_judged(
         assert trial.seen == seen
     assert trial.detail["kept"] == 1
     assert trial.detail["seconds"] == 2.5
+
+
+class Cuda:
+    """As much of `torch.cuda` as imports ask of: it makes a context for every question."""
+
+    def __init__(self) -> None:
+        self.context = False
+        self.current_device: Any = lambda: self._asked(3)
+        self.get_device_name: Any = lambda _=None: self._asked("torch's name")
+        self.get_device_capability: Any = lambda _=None: self._asked((8, 0))
+        self._lazy_init: Any = self.begin
+
+    def begin(self) -> None:
+        self.context = True
+
+    def is_initialized(self) -> bool:
+        return self.context
+
+    def _asked(self, answer: Any) -> Any:
+        self._lazy_init()
+        return answer
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", b"NVIDIA H200"])
+def test_imports_are_answered_without_a_context(monkeypatch: pytest.MonkeyPatch, name: str | bytes) -> None:
+    import engine_gpu
+
+    cuda = Cuda()
+    given = cuda.current_device
+    nvml = Nvml(7)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetName", lambda _: name, raising=False)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetCudaComputeCapability", lambda _: (9, 0), raising=False)
+    monkeypatch.setattr(engine_gpu, "pynvml", lambda: nvml)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    with engine_gpu.answered_by_nvml() as touched:
+        kept = cuda.get_device_capability
+        assert (cuda.current_device(), cuda.get_device_name(0), cuda.get_device_capability(0)) == (
+            0,
+            "NVIDIA H200",
+            (9, 0),
+        )
+        assert not cuda.context
+        assert touched == []
+        cuda._lazy_init()
+        assert cuda.current_device() == 3
+        assert len(touched) == 1
+        assert "test_imports_are_answered" in touched[0]
+    assert kept() == (8, 0)
+    assert cuda.current_device is given
+    assert cuda._lazy_init == cuda.begin
+
+
+@pytest.mark.parametrize(("fails", "may"), [(False, True), (True, False)])
+def test_a_fork_tries_the_gpu(monkeypatch: pytest.MonkeyPatch, fails: bool, may: bool) -> None:
+    import engine_gpu
+
+    def zeros(*_: Any, **__: Any) -> Any:
+        if fails:
+            raise RuntimeError("cannot re-initialize CUDA in forked subprocess")
+        return SimpleNamespace(sum=lambda: SimpleNamespace(item=lambda: 0.0))
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(zeros=zeros))
+    assert engine_gpu.fork_may_use_cuda() is may
+
+
+@pytest.mark.parametrize("holder", ["print('held', flush=True); input()", "raise SystemExit('no GPU here')"])
+def test_ballast_is_held_by_another_process(monkeypatch: pytest.MonkeyPatch, holder: str) -> None:
+    import engine_gpu
+
+    monkeypatch.setattr(engine_gpu, "_HOLDER", holder)
+    monkeypatch.setattr(engine_gpu, "pynvml", lambda: Nvml(7))
+    if holder.startswith("raise"):
+        with pytest.raises(RuntimeError, match="5 bytes could not be taken"), engine_gpu.ballast(5):
+            pass
+    else:
+        with engine_gpu.ballast(5) as used:
+            assert used == 7
+    assert not engine_gpu.descendants(os.getpid())

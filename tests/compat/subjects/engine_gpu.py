@@ -135,15 +135,15 @@ sys.stdin.read()
 @contextlib.contextmanager
 def ballast(size: int) -> Iterator[int]:
     """Hold so many bytes of the GPU in another process, and give how many are in use then."""
-    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert holder.stdout is not None
-        if holder.stdout.readline().strip() != b"held":
-            raise RuntimeError(f"{size} bytes could not be taken as ballast")
-        yield used()
-    finally:
-        holder.kill()
-        holder.wait()
+    argv = [sys.executable, "-c", _HOLDER, str(size)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            if holder.stdout.readline().strip() != b"held":
+                raise RuntimeError(f"{size} bytes could not be taken as ballast")
+            yield used()
+        finally:
+            holder.kill()
 
 
 def descendants(of: int) -> list[int]:
