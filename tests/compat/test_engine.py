@@ -237,3 +237,12 @@ def test_buffer_that_is_sent(trial: Trial, cell: Cell) -> None:
     found = measured(cell, "buffer")
     assert found["value"] in (0.0, 1.0)
     trial.observed(found["value"] == 0.0, f"{found['value']} in the worker, 1.0 sent; {found['raised']}", **found)
+
+
+@pytest.mark.failure("vllm-dp-config-only-with-ep")
+def test_data_parallel_settings_reach_the_engine(trial: Trial, cell: Cell) -> None:
+    """A rollout with data_parallel_size 2 and no expert parallelism is started as one of two shards."""
+    found = measured(cell, "data_parallel")
+    trial.observed(
+        found["data_parallel_size"] != 2, f"vLLM gets data_parallel_size {found['data_parallel_size']}", **found
+    )

@@ -340,6 +340,28 @@ def death(scene: Scene) -> None:
             out["left_bytes"] = now - mine
 
 
+def arguments(scene: Scene) -> None:
+    """Ask verl for what it must refuse or pass on; no engine starts."""
+    with section("data_parallel") as out:
+        scene.rollout = Rollout(scene.folder, gpus=2, **scene.settings(data_parallel_size=2))
+        given = scene.rollout.arguments()
+        out["data_parallel_size"] = given.data_parallel_size
+        out["data_parallel_size_local"] = given.data_parallel_size_local
+    with section("router_replay") as out:
+        from importlib.metadata import version
+
+        from packaging.version import Version
+        from vllm import __version__ as vllm_version
+
+        out["tried"] = Version(version("verl")) >= Version("0.9") and Version(vllm_version) < Version("0.22")
+        out["why"] = (
+            "takes a mixture-of-experts model with several kinds of KV cache, where verl does not refuse before"
+        )
+        if out["tried"]:
+            scene.rollout = Rollout(scene.folder, **scene.settings(enable_rollout_routing_replay=True))
+            scene.rollout.start()
+
+
 def _raised(call: Any) -> dict[str, str]:
     """Return the class and the text of what a call raises, {} where it returns."""
     try:
@@ -368,3 +390,4 @@ def run(name: str, asked: argparse.Namespace) -> None:
         if scene.rollout is not None:
             with contextlib.suppress(Exception):
                 scene.rollout.close()
+        arguments(Scene(asked))

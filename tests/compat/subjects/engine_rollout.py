@@ -36,12 +36,11 @@ SCENES = {
     "expandable": ("engine_starts", 45.0),
     "crowded": ("engine_starts", 30.0),
     "tight": ("engine_starts", 45.0),
-    "router": ("engine_starts", 30.0),
     "lora": ("engine_lora", 45.0),
     "graphs": ("engine_starts", 100.0),
 }
 """Scenes in the order of how many users their answers concern, the module each is in, and its limit in seconds."""
-ON_CPU = ("main", "cold", "router", "lora")
+ON_CPU = ("main", "cold", "lora")
 _SUBREAPER = 36
 
 

@@ -65,7 +65,13 @@ class Rollout:
     """verl's rollout server; `settings` and `model` are fields of its configurations of rollout and model."""
 
     def __init__(
-        self, folder: Path, *, bucket_mib: int = 300, model: dict[str, Any] | None = None, **settings: Any
+        self,
+        folder: Path,
+        *,
+        bucket_mib: int = 300,
+        gpus: int = 1,
+        model: dict[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
         job = _Job()
         ray.get_runtime_context = lambda: job
@@ -82,19 +88,19 @@ class Rollout:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rollout", daemon=True)
         self._thread.start()
-        self.server = self.do(self._made())
+        self.server = self.do(self._made(gpus))
         self._adapter: Any = None
 
-    async def _made(self) -> Any:
+    async def _made(self, gpus: int) -> Any:
         # Made inside its loop, as an actor's is: it makes asyncio's own things.
         return vllm_async_server.vLLMHttpServer(
             config=self.config,
             model_config=self.model,
             rollout_mode=RolloutMode.HYBRID,
-            workers=[],
+            workers=[None] * gpus,
             replica_rank=0,
             node_rank=0,
-            gpus_per_node=1,
+            gpus_per_node=gpus,
             nnodes=1,
             cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES", "0"),
         )
@@ -108,6 +114,17 @@ class Rollout:
         begun = time.monotonic()
         self.do(self.server.launch_server(), START_S)
         return round(time.monotonic() - begun, 2)
+
+    def arguments(self) -> Any:
+        """Return what verl would start vLLM with, as vLLM parses it; nothing is started."""
+        found: list[Any] = []
+
+        async def take(parsed: Any) -> None:
+            found.append(parsed)
+
+        self.server.run_server = take
+        self.do(self.server.launch_server(), START_S)
+        return found[0]
 
     @property
     def engine(self) -> Any:

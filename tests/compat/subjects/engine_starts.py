@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 import engine_gpu
-import vllm
 from engine_main import Scene
 from engine_server import Rollout
 from kit.sections import section
@@ -61,22 +60,7 @@ def graphs(scene: Scene) -> None:
         out["tokens"] = sum(len(one.tokens) for one in found)
 
 
-def router(scene: Scene) -> None:
-    """Ask for what an older vLLM gets wrong; no engine starts where verl says so, and else none is tried."""
-    with section("router_replay") as out:
-        from importlib.metadata import version
-
-        from packaging.version import Version
-
-        out["tried"] = Version(version("verl")) >= Version("0.9") and Version(vllm.__version__) < Version("0.22")
-        out["why"] = (
-            "takes a mixture-of-experts model with several kinds of KV cache, where verl does not refuse before"
-        )
-        if out["tried"]:
-            begin(scene, out, enable_rollout_routing_replay=True)
-
-
-SCENES = {"router": router, "expandable": expandable, "crowded": crowded, "tight": tight, "graphs": graphs}
+SCENES = {"expandable": expandable, "crowded": crowded, "tight": tight, "graphs": graphs}
 
 
 def run(name: str, asked: argparse.Namespace) -> None:
