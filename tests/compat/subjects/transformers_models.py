@@ -155,7 +155,7 @@ def asked_attention() -> None:
 
 def processor_template() -> None:
     """Write a prompt as verl does where the processor has no chat template and its tokenizer has one."""
-    from transformers import CLIPImageProcessor, LlavaProcessor
+    from transformers import CLIPImageProcessor, LlavaProcessor, MllamaImageProcessor, MllamaProcessor
 
     made = tokenizer(extra_special_tokens={"image_token": "go"})
     processor = LlavaProcessor(CLIPImageProcessor(), made, patch_size=14, vision_feature_select_strategy="default")
@@ -165,19 +165,29 @@ def processor_template() -> None:
     except ImportError:
         processor.apply_chat_template([{"role": "user", "content": "w1"}], tokenize=False)
     else:
-        folder = Path(sys.argv[2])
-        qwen2(architectures=["Qwen2ForCausalLM"]).save_pretrained(folder)
-        processor.save_pretrained(folder)
-        for file in folder.glob("chat_template*"):
-            file.unlink()
-        stored = json.loads((folder / "tokenizer_config.json").read_text())
-        stored["chat_template"] = TEMPLATE
-        (folder / "tokenizer_config.json").write_text(json.dumps(stored))
-        loaded = HFModelConfig(path=str(folder))
-        if loaded.processor is None:
+        # From 0.7.1 verl takes the processors that it knows by name and no others: of those this one needs no weights.
+        named = MllamaProcessor(MllamaImageProcessor(), made)
+        for number, held in enumerate((processor, named)):
+            loaded = HFModelConfig(path=_without_template(held, Path(sys.argv[2], str(number))))
+            if loaded.processor is not None:
+                break
+        else:
             raise SystemExit("UNTESTED verl takes this folder for one without a processor")
         loaded.processor.apply_chat_template([{"role": "user", "content": "w1"}], tokenize=False)
     say(written=True)
+
+
+def _without_template(processor: Any, folder: Path) -> str:
+    """Write a folder with a configuration and a processor, whose tokenizer alone has a chat template."""
+    qwen2(architectures=["Qwen2ForCausalLM"]).save_pretrained(folder)
+    processor.chat_template = None
+    processor.save_pretrained(folder)
+    for file in folder.glob("chat_template*"):
+        file.unlink()
+    stored = json.loads((folder / "tokenizer_config.json").read_text())
+    stored["chat_template"] = TEMPLATE
+    (folder / "tokenizer_config.json").write_text(json.dumps(stored))
+    return str(folder)
 
 
 SUBJECTS = {
