@@ -190,22 +190,21 @@ def _answers(
     granted: Card | None,
 ) -> int:
     """Ask one question after the other and print each answer; what does not fit into the time is untested."""
-    from matrix.thresholds.ask import ask_one, device_total
+    from matrix.thresholds.ask import device_total, in_turn
     from matrix.thresholds.plan import planned
     from matrix.thresholds.records import threshold_json
 
     rows = planned([(name, asked, _foretold(args, asked)) for name, asked in questions], None)
+    if args.value is not None:
+        return _once(args, rows[0].asked, bench, partial(keeper, rows[0].asked) if keeper else None)
     results: list[dict[str, object]] = []
     answered = 0
-    for row in rows:
-        made = partial(keeper, row.asked) if keeper else None
-        if args.value is not None:
-            return _once(args, row.asked, bench, made)
+    for row, one in zip(rows, in_turn([row.asked for row in rows], bench, _tell, keeper), strict=True):
         if row.seconds > bench.deadline - time.monotonic():
             _tell(f"{row.id}: untested, about {row.seconds:.0f} s do not fit into what is left")
             continue
         _tell(f"{row.id}: {row.asked.name}" + ("" if row.predicted is None else f", predicted {row.predicted:.4g}"))
-        found = ask_one(row.asked, bench, _tell, predicted=row.predicted, keeper=made)
+        found = one.answer(row.predicted)
         total = device_total(found.trials)
         answered += found.found.answers
         data = {"id": row.id, "name": row.asked.name, **threshold_json(row.asked, found, row.predicted, total)}

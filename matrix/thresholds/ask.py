@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from matrix.probing.surroundings import Scratch, scratch, surroundings
@@ -99,6 +100,16 @@ class Asking:
             self.asked.values, self._ask, predicted=predicted, repeats=self.asked.repeats, recall=self._recall
         )
 
+    def answer(self, predicted: float | None) -> Search:
+        """Return the result of a search, once its children have ended; with a keeper it is stored, too."""
+        try:
+            found = self.run(predicted)
+        finally:
+            self.pair.end()
+        if self.keeper is not None:
+            self.keeper.conclude(found, predicted, device_total(found.trials))
+        return found
+
     def once(self, value: float) -> Trial:
         """Return how one value ends in a fresh process, whatever is stored of it."""
         return self._ask(value, True)
@@ -136,10 +147,37 @@ def ask_one(
 ) -> Search:
     """Return the result of one question; with a keeper it is stored, too."""
     with asking(asked, bench, tell, keeper) as one:
-        found = one.run(predicted)
-    if one.keeper is not None:
-        one.keeper.conclude(found, predicted, device_total(found.trials))
-    return found
+        return one.answer(predicted)
+
+
+Made = Callable[[Asked, Mapping[str, object]], Keeper]
+"""Makes who keeps the trials of a question, of its spec."""
+
+
+def in_turn(
+    questions: Sequence[Asked], bench: Bench, tell: Callable[[str], None], keeper: Made | None
+) -> Iterator[Asking]:
+    """Yield what asks each question; while one is asked the first child of the next imports what it needs.
+
+    Not before it has shown that an import takes no memory of the card, and not on a processor, which has no cores to
+    spare.
+    """
+    quiet = False
+    ahead: Asking | None = None
+    with ExitStack() as stack:
+
+        def opened(place: int) -> Asking:
+            asked = questions[place]
+            return stack.enter_context(asking(asked, bench, tell, partial(keeper, asked) if keeper else None))
+
+        for place in range(len(questions)):
+            one, ahead = ahead or opened(place), None
+            if quiet and place + 1 < len(questions):
+                ahead = opened(place + 1)
+                ahead.pair.prepare()
+            yield one
+            one.pair.end()
+            quiet = bench.device == "cuda" and one.pair.is_quiet
 
 
 @contextmanager

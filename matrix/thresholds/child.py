@@ -228,6 +228,11 @@ class Pair:
             self._retire()
         return trial
 
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether a child that has imported all was seen to have taken nothing of the device."""
+        return self.stands_by and self._made > 1
+
     def prepare(self) -> None:
         """Start the first child before there is anything to do."""
         self._next = self._next or self._start()

@@ -21,7 +21,7 @@ from matrix.job import now
 from matrix.provision.environment import Environment
 from matrix.store import Store
 from matrix.thresholds import ask as asking_module
-from matrix.thresholds.ask import Bench, ask_one, asking
+from matrix.thresholds.ask import Bench, ask_one, asking, in_turn
 from matrix.thresholds.card import card
 from matrix.thresholds.knobs import Script
 from matrix.thresholds.plan import SECONDS
@@ -200,6 +200,20 @@ def test_trial_without_a_keeper_is_not_kept(bench: Bench, store: Store) -> None:
     assert trial.fresh
     assert trial.passed
     assert not len(store)
+
+
+def test_next_question_is_prepared_once_an_import_is_known_to_take_nothing(bench: Bench, store: Store) -> None:
+    three = [question(), question(beside=GIB), question(beside=2 * GIB)]
+    prepared, found = [], []
+    for one in in_turn(three, bench, lambda line: None, lambda asked, spec: keeping(store, bench, asked)(spec)):
+        prepared.append(one.pair._next is not None)
+        found.append(one.answer(90.0).largest_pass)
+        assert one.pair._working is None
+    assert prepared == [False, False, True]
+    assert found == [92, 88, 84]
+    assert len(list(store.find(probe="threshold/*"))) == 3
+    on_cpu = in_turn(three[:2], replace(bench, device="cpu"), lambda line: None, None)
+    assert [one.pair._next for one in on_cpu] == [None, None]
 
 
 def test_children_on_a_processor_see_no_gpu_and_verls_own_plug_in(bench: Bench, tmp_path: Path) -> None:
