@@ -118,6 +118,7 @@ def _foretold(args: argparse.Namespace, asked: Asked) -> float | None:
 def _plan(args: argparse.Namespace, questions: list[tuple[str, Asked]]) -> int:
     """Print the questions with their predictions, trials and seconds, and which of them fit."""
     from matrix.thresholds.plan import planned
+    from matrix.thresholds.trial import shown
 
     rows = planned([(name, asked, _foretold(args, asked)) for name, asked in questions], args.minutes)
     if args.json:
@@ -125,7 +126,7 @@ def _plan(args: argparse.Namespace, questions: list[tuple[str, Asked]]) -> int:
         return 0
     for row in rows:
         mark = " " if row.fits else "-"
-        start = "blind" if row.predicted is None else f"predicted {row.predicted:.4g}"
+        start = "blind" if row.predicted is None else f"predicted {shown(row.predicted)}"
         _say(f"{mark} {row.id:<34} {row.trials:>2} trials  {row.seconds:>4.0f} s  {start}")
         _say(f"    {row.asked.name}")
     fitting = [row for row in rows if row.fits]
@@ -193,6 +194,7 @@ def _answers(
     from matrix.thresholds.ask import device_total, in_turn
     from matrix.thresholds.plan import planned
     from matrix.thresholds.records import threshold_json
+    from matrix.thresholds.trial import shown
 
     rows = planned([(name, asked, _foretold(args, asked)) for name, asked in questions], None)
     if args.value is not None:
@@ -203,7 +205,7 @@ def _answers(
         if row.seconds > bench.deadline - time.monotonic():
             _tell(f"{row.id}: untested, about {row.seconds:.0f} s do not fit into what is left")
             continue
-        _tell(f"{row.id}: {row.asked.name}" + ("" if row.predicted is None else f", predicted {row.predicted:.4g}"))
+        _tell(f"{row.id}: {row.asked.name}" + ("" if row.predicted is None else f", predicted {shown(row.predicted)}"))
         found = one.answer(row.predicted)
         total = device_total(found.trials)
         answered += found.found.answers
@@ -276,15 +278,19 @@ def _keeper(
 
 def _answer(data: Mapping[str, object]) -> str:
     """Return a threshold in a few lines for people."""
+    from matrix.thresholds.trial import shown
+
     lines = [f"{data['name']}", f"  {data['line']}"]
     predicted, found = data.get("predicted"), data.get("largest_pass")
     if isinstance(predicted, int | float) and isinstance(found, int | float) and found:
-        lines.append(f"  predicted {predicted:.4g}, {100 * (predicted / found - 1):+.1f} %")
+        lines.append(f"  predicted {shown(predicted)}, {100 * (predicted / found - 1):+.1f} %")
     for word in ("pass", "fail"):
         side = data.get(word)
         if isinstance(side, Mapping):
             peak = f"peak {int(side['peak']) / 2**30:.2f} GiB" if side["peak"] else "no peak measured"
-            lines.append(f"  {word}: {side['value']:g}, {side['fresh']} fresh of {side['repeats']} trials, {peak}")
+            lines.append(
+                f"  {word}: {side['value']:g}, {side['repeats']} trials, {side['fresh']} in fresh processes, {peak}"
+            )
     cap = data.get("cap")
     if isinstance(cap, Mapping):
         lines.append(f"  {cap['words']}")

@@ -9,7 +9,7 @@ from math import ceil, log2
 from matrix.thresholds.knobs import Script, Steps
 from matrix.thresholds.question import Asked
 
-FORETOLD = 6
+FORETOLD = 5
 """Trials until the edge lies between neighbours, where a prediction is near it, and those far below and above."""
 SECONDS = {Script.UPDATE: (6.0, 1.0), Script.ROLLOUT: (0.0, 28.0), Script.STEP: (0.0, 140.0)}
 """Seconds that a fresh process adds to a trial, for a model of half a billion parameters, and those of a trial without

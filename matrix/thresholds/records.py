@@ -132,13 +132,13 @@ def threshold_json(asked: Asked, search: Search, predicted: float | None, total:
 
 
 def _neighbour(search: Search, value: float | None) -> dict[str, object] | None:
-    """Return what the trials of one end say together."""
+    """Return what the trials of one end say together: peak and death of those that count, and how many there were."""
     trials = search.of(value)
     if value is None or not trials:
         return None
     return {
         "value": value,
-        "repeats": len(trials),
+        "repeats": sum(trial.value == value for trial in search.trials),
         "fresh": sum(trial.fresh for trial in trials),
         "peak": max(trial.peak for trial in trials),
         "part": trials[-1].part,

@@ -58,7 +58,7 @@ class Search:
         flaky: values that did both among the trials that count.
         trials: everything tried, in order.
         recalled: how many of these were stored already.
-        reason: why there is no threshold, or what makes one less certain; "" for none.
+        reason: why there is no threshold, "" where there is one.
     """
 
     found: Found
@@ -174,10 +174,6 @@ def search(
         return _result(asker, Found.UNABLE, reason=str(error))
     except EnoughError as error:
         return _cut(asker, str(error))
-    try:
-        _verify(values, asker, low, high)
-    except (EnoughError, _UnableError) as error:
-        return _concluded(values, asker, low, high, doubt=f"more values were not tried: {error}")
     return _concluded(values, asker, low, high)
 
 
@@ -216,7 +212,11 @@ def _place(values: Sequence[float], wanted: float) -> int:
 
 
 def _settle(values: Sequence[float], asker: _Asker, low: int, high: int) -> tuple[int, int]:
-    """Halve what lies between and confirm both ends; an end that does not hold moves, and the halving goes on."""
+    """Halve what lies between and confirm both ends; an end that does not hold moves, and the halving goes on.
+
+    What lies far off is tried between the two, in the process in which the lower end was confirmed: one is enough then.
+    """
+    verified = False
     while True:
         while high - low > 1:
             middle = (low + high) // 2
@@ -227,6 +227,9 @@ def _settle(values: Sequence[float], asker: _Asker, low: int, high: int) -> tupl
         if low >= 0 and not asker.confirmed(values[low]):
             high, low = low, _below(values, asker, low)
             continue
+        if not verified:
+            _verify(values, asker, low, high)
+            verified = True
         if high < len(values) and asker.confirmed(values[high]):
             low, high = high, _above(values, asker, high)
             continue
@@ -256,7 +259,7 @@ def _above(values: Sequence[float], asker: _Asker, place: int) -> int:
     return min(tried, default=len(values))
 
 
-def _concluded(values: Sequence[float], asker: _Asker, low: int, high: int, doubt: str = "") -> Search:
+def _concluded(values: Sequence[float], asker: _Asker, low: int, high: int) -> Search:
     judged = asker.judgements
     lowest_fail = min((value for value, survives in judged.items() if not survives), default=None)
     highest_pass = max((value for value, survives in judged.items() if survives), default=None)
@@ -268,8 +271,8 @@ def _concluded(values: Sequence[float], asker: _Asker, low: int, high: int, doub
         reason = f"{shown(values[0])}, the smallest, ends in {first.how} in {first.part or 'its start'}"
         return _result(asker, Found.ALL_FAIL, fails=values[0], reason=reason)
     if high == len(values):
-        return _result(asker, Found.ALL_PASS, passes=values[low], reason=doubt)
-    return _result(asker, Found.THRESHOLD, passes=values[low], fails=values[high], reason=doubt)
+        return _result(asker, Found.ALL_PASS, passes=values[low])
+    return _result(asker, Found.THRESHOLD, passes=values[low], fails=values[high])
 
 
 def _cut(asker: _Asker, why: str) -> Search:

@@ -302,7 +302,7 @@ def test_command_finds_lists_and_shows(cli: Any) -> None:
     name = out.split("  ")[0]
     code, out, _ = cli("show", name)
     assert code == 0
-    assert "pass: 92, 1 fresh of 1 trials, peak 24.00 GiB" in out
+    assert "pass: 92, 2 trials, 1 in fresh processes, peak 24.00 GiB" in out
     code, out, _ = cli("show", name, "--json")
     (data,) = json.loads(out)
     assert (data["largest_pass"], data["cell"]) == (92, "verl0.9.1")

@@ -139,12 +139,10 @@ def test_window_is_searched_for_its_upper_end(guess: int | None) -> None:
     assert (found.found, found.largest_pass, found.smallest_fail) == (Found.THRESHOLD, 25, 30)
 
 
-def test_time_that_is_up_while_verifying_leaves_the_threshold() -> None:
-    whole = Cliff(300)
-    search(VALUES, whole, predicted=290, repeats=1)
-    found = search(VALUES, Cliff(300, limit=len(whole.asked) - 1), predicted=290, repeats=1)
-    assert (found.found, found.largest_pass) == (Found.THRESHOLD, 296)
-    assert found.reason == "more values were not tried: the time was up"
+def test_far_values_are_tried_in_the_process_of_the_lower_end() -> None:
+    cliff = Cliff(300)
+    search(VALUES, cliff, predicted=290, repeats=1)
+    assert cliff.asked[-4:] == [(296, True), (148, False), (400, False), (304, True)]
 
 
 def test_death_before_the_knob_counts_tries_the_smallest_at_once() -> None:
