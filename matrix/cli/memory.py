@@ -55,10 +55,10 @@ def run(args: argparse.Namespace, front: Front) -> int:
     from matrix.memory.threshold import threshold
 
     workload, gpu = _asked(args)
-    graphs = _profiles_graphs(args.vllm)
+    release = _release(args.vllm)
 
     def ask(load: Workload) -> Prediction:
-        return predict(load, gpu.total, profiles_graphs=graphs)
+        return predict(load, gpu.total, vllm=release)
 
     found = ask(workload)
     limits = [threshold(workload, knob, ask) for knob in _knobs(args.knob, workload)]
@@ -134,15 +134,13 @@ def _value(text: str) -> Value:
     return text.strip("'\"")
 
 
-def _profiles_graphs(version: str) -> bool:
+def _release(text: str) -> str:
     from packaging.version import InvalidVersion, Version
 
-    from matrix.memory.engine import GRAPHS_PROFILED
-
     try:
-        return Version(version) >= Version(GRAPHS_PROFILED)
+        return str(Version(text))
     except InvalidVersion:
-        raise UsageError(f"`{version}` is no version of vLLM.") from None
+        raise UsageError(f"`{text}` is no version of vLLM.") from None
 
 
 def _knobs(asked: list[str], workload: Workload) -> tuple[Knob, ...]:

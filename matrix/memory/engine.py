@@ -3,7 +3,7 @@
 Read from vLLM 0.24.0 (v1/worker/gpu_worker.py, v1/worker/utils.py, v1/core/kv_cache_utils.py, config/vllm.py):
 it asks for `gpu_memory_utilization` of the whole card and refuses where less is free; takes off what a profiling pass
 of `max_num_batched_tokens` tokens and its sampler held, and an estimate of its CUDA graphs; and refuses where what is
-left holds no sequence of `max_model_len`. The estimate of the graphs came with 0.20; before, they lay on top.
+left holds no sequence of `max_model_len`. What its profiling leaves out, by release, lies on top (runner.py).
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from matrix.memory.constants import Constants
 from matrix.memory.phase import Holding, Part
+from matrix.memory.runner import CURRENT, Runner, runner_of
 from matrix.memory.shape import Shape
 from matrix.memory.workload import Workload
 
 BLOCK = 16
 """Tokens of a block of the KV cache (vLLM's default on CUDA with flash-attention)."""
-GRAPHS_PROFILED = "0.20"
-"""The first release of vLLM that takes its CUDA graphs off the KV cache."""
 PROGRAMS = 132
 """Programs of vLLM's top-k and top-p kernel: the multiprocessors of H100 and H200 (other cards have 58 to 148)."""
 BUCKETS = 512
@@ -28,15 +27,17 @@ BUCKETS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """vLLM's share of one GPU, for a workload on a card of `total` bytes.
-
-    `profiles_graphs` says whether the release takes its CUDA graphs off the KV cache (0.20 and later).
-    """
+    """vLLM's share of one GPU, for a workload on a card of `total` bytes; `release` is vLLM's."""
 
     workload: Workload
     total: int
     constants: Constants
-    profiles_graphs: bool = True
+    release: str = CURRENT
+
+    @property
+    def runner(self) -> Runner:
+        """Return the model runner that the release takes for this model."""
+        return runner_of(self.release, self._shape.family)
 
     @property
     def requested(self) -> int:
@@ -64,7 +65,8 @@ class Engine:
         forward = tokens * (mlp + self.constants.engine_token_copies * hidden)
         # A row of float32 logits for each program of the kernel that masks them, kept from then on.
         rows = min(1 << (sequences - 1).bit_length(), PROGRAMS)
-        sampler = self._shape.vocab_size * (sequences * self.constants.sampler_bytes_per_logit + 4 * rows)
+        each = sequences * self.constants.sampler_bytes_per_logit + 4 * rows
+        sampler = self._shape.vocab_size * (each if self.runner.profiles_sampler else 2 * sequences)
         return max(forward, tokens * hidden + sampler) + self.constants.engine_workspace_bytes
 
     @property
@@ -86,7 +88,7 @@ class Engine:
     def available(self) -> float:
         """Return what is left for the KV cache, in bytes; negative where nothing is."""
         taken = self.weights + self.pass_bytes + self.constants.engine_other_bytes
-        return self.requested - taken - (self.graph_bytes if self.profiles_graphs else 0)
+        return self.requested - taken - (self.graph_bytes if self.runner.profiles_graphs else 0)
 
     @property
     def kv_tokens(self) -> int:

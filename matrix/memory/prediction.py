@@ -9,6 +9,7 @@ from matrix.memory.constants import Constants, constants
 from matrix.memory.engine import Engine
 from matrix.memory.passes import actor_pass, budgets, critic_pass, update_pass
 from matrix.memory.phase import GIB, Holding, Part, Phase
+from matrix.memory.runner import CURRENT
 from matrix.memory.trained import Trained
 from matrix.memory.workload import Attention, Forward, Strategy, Training, Workload
 
@@ -81,15 +82,15 @@ def predict(
     total: int,
     *,
     given: Constants | None = None,
-    profiles_graphs: bool = True,
+    vllm: str = CURRENT,
     flash_loss: bool | None = None,
 ) -> Prediction:
     """Return what the workload holds on a card of `total` bytes, in the second step or later.
 
-    `given` are constants other than those of this release; `profiles_graphs` is `Engine`'s; `flash_loss` says whether
+    `given` are constants other than those of this release; `vllm` is its release; `flash_loss` says whether
     flash-attn's cross-entropy is there (None: where its attention is used it must be).
     """
-    made = _Model(workload, total, given or constants(), profiles_graphs, flash_loss)
+    made = _Model(workload, total, given or constants(), vllm, flash_loss)
     phases = dict(made.phases())
     return Prediction(
         workload=workload,
@@ -103,15 +104,13 @@ def predict(
 class _Model:
     """The parts of a workload on one GPU, and what they hold together in each phase."""
 
-    def __init__(
-        self, workload: Workload, total: int, given: Constants, profiles_graphs: bool, flash_loss: bool | None
-    ) -> None:
+    def __init__(self, workload: Workload, total: int, given: Constants, vllm: str, flash_loss: bool | None) -> None:
         self.workload = workload
         self.total = total
         self.constants = given
         by_attention = workload.actor.attention is Attention.FLASH_2
         self.flash_loss = by_attention if flash_loss is None else flash_loss
-        self.engine = Engine(workload=workload, total=total, constants=given, profiles_graphs=profiles_graphs)
+        self.engine = Engine(workload=workload, total=total, constants=given, release=vllm)
         self.actor = self._trained(workload.actor, head=True)
         self.critic = self._trained(workload.critic, head=False) if workload.critic is not None else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,8 @@ from matrix.memory.knob import Knob
 from matrix.memory.passes import actor_pass, critic_pass, in_force, update_pass
 from matrix.memory.phase import GIB, Holding, Part, Phase
 from matrix.memory.prediction import predict
-from matrix.memory.shape import shape_named
+from matrix.memory.runner import Runner, runner_of
+from matrix.memory.shape import Family, shape_named
 from matrix.memory.threshold import threshold
 from matrix.memory.tokens import Pass, by_sequences, by_tokens
 from matrix.memory.trained import Trained
@@ -211,8 +213,42 @@ def test_graphs_by_size() -> None:
     assert engine(max_num_seqs=512).graphs == 51 + 51
     assert engine(max_num_seqs=2).graphs == 3 + 2
     assert engine(enforce_eager=True).available > engine().available
-    older = Engine(workload=engine().workload, total=CARD, constants=constants(), profiles_graphs=False)
+    older = replace(engine(), release="0.19.1")
     assert older.available == engine().available + older.graph_bytes
+
+
+RUNNERS = [
+    ("0.12.0", Family.QWEN2, False, True),
+    ("0.20.2", Family.QWEN3, True, True),
+    ("0.22.1", Family.QWEN3, False, False),
+    ("0.24.0", Family.QWEN2, True, True),
+    ("0.24.0", Family.LLAMA, False, False),
+    ("0.26.0", Family.QWEN2, False, False),
+]
+
+
+@pytest.mark.parametrize(("release", "family", "graphs", "sampler"), RUNNERS)
+def test_which_runner_profiles_what(release: str, family: Family, graphs: bool, sampler: bool) -> None:
+    assert runner_of(release, family) == Runner(profiles_graphs=graphs, profiles_sampler=sampler)
+
+
+H200 = 150_109_880_320
+SAID = [
+    # What vLLM's worker said on an H200 (evidence gpu): share, sequences, tokens of a pass, and its two figures.
+    ("0.24.0", 0.3, 64, 2048, 257_195_520, 43_538_500_096),
+    ("0.24.0", 0.3, 256, 2048, 819_560_448, 42_976_135_168),
+    ("0.26.0", 0.3, 256, 2048, 116_992_512, 43_678_703_104),
+]
+
+
+@pytest.mark.parametrize(("release", "share", "sequences", "tokens", "peak", "kv_cache"), SAID)
+def test_what_vllm_said_of_itself(
+    release: str, share: float, sequences: int, tokens: int, peak: int, kv_cache: int
+) -> None:
+    settings = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens, "gpu_memory_utilization": share}
+    found = replace(engine(H200, enforce_eager=True, **settings), release=release)
+    assert found.pass_bytes == pytest.approx(peak, rel=0.03)
+    assert found.available == pytest.approx(kv_cache, rel=0.001)
 
 
 def test_tensor_parallelism_shares_weights_and_heads() -> None:
