@@ -43,8 +43,8 @@ def logits(
     # Padded, the logits are copied without their padding once the entropy is there.
     forward = backward = base + padded
     if not flash:
-        # The rows' log-softmax; backwards the logits are gone, and the rows' gradients come as these go.
-        forward = backward = base + padded + 4.0 * numbers
+        # Each row's log-softmax is kept in float32; without gradients it goes with its row.
+        backward += 4.0 * numbers
     elif entropy:
         backward += LOGIT * numbers
     if entropy:
@@ -68,11 +68,17 @@ def _entropy(tokens: int, vocabulary: int, settings: Training, constants: Consta
 
 
 def _entropy_backward(tokens: int, vocabulary: int, settings: Training) -> float:
-    """Return what the entropy's gradient takes beside the logits and the other gradient."""
+    """Return what the entropy's gradient takes beside the logits and the other gradient.
+
+    Counted with verl's own functions on a processor, the types being those of CUDA's autocast; compiled, derived: the
+    softmax is computed again and one gradient written.
+    """
     numbers = tokens * vocabulary
-    if settings.entropy_from_logits_with_chunking and not settings.entropy_checkpointing:
-        # Every chunk's float32 logits and softmax are kept for the backward pass.
-        return 8.0 * numbers + 2 * LOGIT * numbers
-    if settings.use_torch_compile and settings.use_remove_padding and not settings.entropy_checkpointing:
-        return 2.0 * LOGIT * numbers
-    return 12.0 * numbers + 2 * LOGIT * numbers
+    compiled = settings.use_torch_compile and settings.use_remove_padding
+    if settings.entropy_from_logits_with_chunking:
+        # What all chunks keep goes as their gradients come; a chunk's own temporaries are wider than that.
+        chunk = min(1.0, settings.entropy_from_logits_chunk_size / tokens)
+        return numbers * max(10 - 8 * chunk, 6 + 20 * chunk)
+    if compiled:
+        return float(LOGIT * numbers)
+    return (12.0 if settings.entropy_checkpointing else 22.0) * numbers

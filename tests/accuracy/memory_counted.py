@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -212,9 +213,87 @@ def world_of_one() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def main() -> int:
-    """Count every case and write the result."""
-    rows = []
+class Autocast(TorchFunctionMode):  # type: ignore[misc]
+    """Casts to float32 what CUDA's autocast casts, of the functions that verl's losses use."""
+
+    WIDE = frozenset(
+        {
+            torch.nn.functional.softmax,
+            torch.nn.functional.log_softmax,
+            torch.logsumexp,
+            torch.sum,
+        }
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in self.WIDE and args[0].dtype == torch.bfloat16:
+            args = (args[0].float(), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+class KeptLoss(Loss):
+    """The same where the entropy needs the logits too: their gradient is written elsewhere."""
+
+    @staticmethod
+    def backward(ctx: Any, _: Any) -> Any:
+        return torch.empty_like(ctx.saved_tensors[0])
+
+
+def losses() -> Iterator[dict[str, object]]:
+    """Yield the bytes a logit of verl's own log-probabilities and entropies, forwards and backwards."""
+    from torch.utils.checkpoint import checkpoint
+    from verl.utils import torch_functional as verl
+
+    def flash(logits: Any, labels: Any) -> Any:
+        return KeptLoss.apply(logits)
+
+    def torchs(logits: Any, labels: Any) -> Any:
+        return verl.logprobs_from_logits_v2(logits, labels)
+
+    def chunked(size: int) -> Any:
+        return functools.partial(verl.entropy_from_logits_with_chunking, chunk_size=size)
+
+    entropies: dict[str, Any] = {
+        "none": None,
+        "whole": verl.entropy_from_logits,
+        "checkpointed": functools.partial(checkpoint, verl.entropy_from_logits, use_reentrant=True),
+        **{f"chunks of 1/{parts}": chunked(ROWS // parts) for parts in (32, 8, 2, 1)},
+    }
+    for loss in (flash, torchs):
+        for name, entropy in entropies.items():
+            for gradients in (True, False):
+                row: dict[str, object] = {"loss": loss.__name__, "entropy": name, "gradients": gradients}
+                yield {**row, **_bytes_a_logit(loss, entropy, gradients)}
+
+
+ROWS, WIDTH = 512, 32768
+
+
+def _bytes_a_logit(loss: Any, entropy: Any, gradients: bool) -> dict[str, float]:
+    head = torch.zeros(WIDTH, 8, dtype=torch.bfloat16, requires_grad=gradients)
+    hidden, labels = torch.zeros(ROWS, 8, dtype=torch.bfloat16), torch.zeros(ROWS, dtype=torch.long)
+    with Counter() as counter:
+        for tensor in (head, hidden, labels):
+            counter.see(tensor)
+        rest = counter.start()
+
+        def forward() -> Any:
+            logits = hidden @ head.t()
+            added = entropy(logits) if entropy is not None else 0.0
+            return (loss(logits, labels) + added).sum()
+
+        with Autocast(), torch.set_grad_enabled(gradients):
+            total = forward()
+        found = {"forward": (counter.peak - rest) / (ROWS * WIDTH)}
+        if gradients:
+            counter.start()
+            total.backward()
+            found["backward"] = (counter.peak - rest) / (ROWS * WIDTH)
+    return {name: round(value, 2) for name, value in found.items()}
+
+
+def units() -> Iterator[dict[str, object]]:
+    """Yield every case of units, heads, checkpointing and sizes, with what was counted."""
     with world_of_one():
         for strategy in ("fsdp", "fsdp2"):
             for head in (True, False):
@@ -222,18 +301,24 @@ def main() -> int:
                     for tokens, vocabulary in SIZES:
                         case: dict[str, object] = {"strategy": strategy, "head": head, "checkpointed": checkpointed}
                         case |= {"tokens": tokens, "vocabulary": vocabulary}
-                        rows.append({**case, **count(strategy, head, checkpointed, tokens, vocabulary)})
-                        sys.stdout.write(json.dumps(rows[-1]) + "\n")
-    result = {
-        "schema": 1,
-        "made_by": "tests/accuracy/memory_counted.py",
-        "versions": {name: version(name) for name in ("torch", "transformers")},
-        "shape": {**SHAPE, "num_hidden_layers": LAYERS},
-        "counted": rows,
-    }
+                        yield {**case, **count(strategy, head, checkpointed, tokens, vocabulary)}
+
+
+def main(words: list[str]) -> int:
+    """Count what is named (`units`, `losses`; all without a name) and write it into the result."""
+    result = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {}
+    names = ("torch", "transformers", "verl")
+    result |= {"schema": 1, "made_by": "tests/accuracy/memory_counted.py"}
+    result |= {"versions": {name: version(name) for name in names}, "shape": {**SHAPE, "num_hidden_layers": LAYERS}}
+    for name, key, rows in (("units", "counted", units), ("losses", "losses", losses)):
+        if not words or name in words:
+            result[key] = []
+            for row in rows():
+                result[key].append(row)
+                sys.stdout.write(json.dumps(row) + "\n")
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
