@@ -161,9 +161,11 @@ def _starts(items: Sequence[Observation], launched: Mapping[str, Mapping[str, An
 
 
 def launches(folders: Sequence[Path]) -> dict[str, Any]:
-    """Return the results of launches by hand that lie beside the observations (`raw/ppo*.json`), by their names."""
+    """Return the results of launches that lie beside the observations (`raw/ppo*.json`), by their names."""
     files = [path for folder in folders for path in sorted((folder / RAW).glob("ppo*.json"))]
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
+    results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
+    # a launch's command line lies there too, as a list of its words
+    return {name: result for name, result in results.items() if isinstance(result, dict)}
 
 
 def _left(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
