@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kit import Cell, Trial
-from kit.measure import run_subject
+from kit.measure import measure, run_subject
 from kit.rollout import judge, measured, part
 from kit.stage import Part, stage
 
@@ -157,3 +157,13 @@ def test_shards_that_are_awake_in_part(trial: Trial, cell: Cell) -> None:
     started = of_pair(cell, "pair_start")
     assert started.fault is None, started.last_line
     judge(trial, of_pair(cell, "pair_wake"))
+
+
+@pytest.mark.failure("rollout-server-import-takes-context")
+@gpu
+@engine
+@pytest.mark.limit(120)
+def test_what_the_import_of_the_server_takes(trial: Trial) -> None:
+    """The process that only starts the engine and passes requests on holds memory of the GPU for it."""
+    found = measure("engine_import", timeout=100)
+    trial.observed(found["context"], f"{found['bytes'] / MIB:.0f} MiB in use after the import", **found)

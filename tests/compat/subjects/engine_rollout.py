@@ -51,7 +51,7 @@ def words() -> argparse.Namespace:
     made.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     made.add_argument("--shape", default="qwen2.5-0.5b")
     made.add_argument("--scenes", default="")
-    made.add_argument("--seconds", type=float, default=100.0, help="a scene that begins later than this is left out")
+    made.add_argument("--seconds", type=float, default=160.0, help="a scene that begins later than this is left out")
     made.add_argument("--scene", default="", help="run this one, in this process")
     return made.parse_args()
 
