@@ -33,6 +33,7 @@ from matrix.figures import (  # noqa: E402
 )
 from matrix.memory.workload import Workload  # noqa: E402
 from matrix.observe import Observation  # noqa: E402
+from matrix.plan import load_cells  # noqa: E402
 from matrix.store import Store  # noqa: E402
 from matrix.thresholds.cap import Cap  # noqa: E402
 from matrix.thresholds.foretell import foretold  # noqa: E402
@@ -47,6 +48,8 @@ START_GOAL_S = 90.0
 """A launch of PPO is to begin its first step within this (on an H200)."""
 GOAL = 0.1
 """So near a foretold threshold is to be to the measured one."""
+GPU_GROUP = "gpu"
+"""The planned cells that are there for this tier."""
 SLOWEST = 5
 """So many of the longest probes are named."""
 
@@ -65,6 +68,10 @@ def lines(
     yield from (f"  surprise: {line}" for line in probes.surprises)
     for cell, held in cells.items():
         yield f"  {cell}: {gpu_probes(held).line}"
+    planned = [item.cell.name for item in load_cells() if GPU_GROUP in item.groups]
+    missing = [name for name in planned if not gpu_probes(cells.get(name, ())).ran]
+    yield f"cells of the group `{GPU_GROUP}`: {len(planned) - len(missing)} of {len(planned)} have an answer"
+    yield from (f"  untested: {name}" for name in missing)
     yield from _untested(probes.untested)
     yield from _per_verdict(cells)
     yield from _thresholds(items)
@@ -149,7 +156,10 @@ def _foretold_now(limit: Limit) -> float | None:
 
 def _starts(items: Sequence[Observation], launched: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     found = [(item.cell, dict(item.reached)) for item in start_ups(items)]
-    found += [(name, dict(result["reached"])) for name, result in launched.items() if result.get("reached")]
+    told_of = [reached for _, reached in found]
+    by_hand = [(name, dict(result["reached"])) for name, result in launched.items() if result.get("reached")]
+    # What a probe launched may lie there too, as it was.
+    found += [(name, reached) for name, reached in by_hand if reached not in told_of]
     yield ""
     if not found:
         yield "start of a PPO launch: none is recorded"
@@ -170,16 +180,18 @@ def launches(folders: Sequence[Path]) -> dict[str, Any]:
 
 def _left(items: Sequence[Observation], pushed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     gpu = [item for item in items if "gpu_left_mib" in item.detail]
-    ran = [item for item in pushed if item.get("told") != "untested"]
-    over = sum(int(item.get("left_mib") or 0) for item in ran)
-    meant, slowest = sum(bool(item.get("as_meant")) for item in ran), max((_settled(item) for item in ran), default=0.0)
     yield ""
     yield f"MiB left: {sum(map(left_mib, gpu))} after {len(gpu)} probes"
-    yield f"MiB left: {over} over {len(ran)} of {len(pushed)} forced failures, {meant} as meant" + (
-        f"; the slowest back after {slowest:.2f} s" if ran else ""
-    )
     for item in filter(left_mib, gpu):
         yield f"  {left_mib(item)} MiB: {item.question.cell}: {item.question.probe}"
+    ran = [item for item in pushed if item.get("told") != "untested"]
+    if not ran:
+        yield "MiB left over forced failures: untested, none is recorded (`verl-matrix gpus forced` forces them)"
+        return
+    over, meant = sum(int(item.get("left_mib") or 0) for item in ran), sum(bool(item.get("as_meant")) for item in ran)
+    slowest = max(_settled(item) for item in ran)
+    what = f"{len(ran)} of {len(pushed)} forced failures, {meant} as meant"
+    yield f"MiB left: {over} over {what}; the slowest back after {slowest:.2f} s"
     for entry in pushed:
         if _is_off(entry):
             yield f"  {entry.get('name')}: {entry.get('told')}, {entry.get('left_mib')} MiB left; {entry.get('reason')}"

@@ -123,6 +123,16 @@ def test_a_launch_by_hand_tells_of_its_start(tmp_path: Path, capsys: pytest.Capt
     _, out = _printed(tmp_path, capsys, *visit())
     assert "start of a PPO launch, ppo-A: 82.9 s to the first step (goal 90 s); ray 8.6, fit 82.9" in out
     assert "start of a PPO launch, ppo-B: no first step; ray 8.6" in out
+    assert "MiB left over forced failures: untested" in out
+    assert f"  untested: {CELL}" not in out
+    assert "  untested: verl0.7.1+vllm-vllm0.12.0-torch2.9.0-tf4.57.6" in out.splitlines()
+
+
+def test_a_launch_that_a_probe_told_of_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gpu" / "raw").mkdir(parents=True)
+    (tmp_path / "gpu" / "raw" / "ppo-A.json").write_text(json.dumps({"reached": REACHED}), encoding="utf-8")
+    _, out = _printed(tmp_path, capsys, *visit(), START)
+    assert out.count("start of a PPO launch") == 1
 
 
 def test_raw_files_travel_scrubbed_and_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
