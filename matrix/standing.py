@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
-from matrix.failure import Failure, Family, Reach
+from packaging.version import Version
+
+from matrix.cell import parse_name
+from matrix.errors import MatrixError
+from matrix.failure import Applies, Failure, Family, Reach
 from matrix.observe import Observation
 from matrix.probing.outcome import Disagreement
 from matrix.tried import short
@@ -81,6 +86,27 @@ def stands(failures: Sequence[Failure], observations: Iterable[Observation]) -> 
 _AGAINST = (Disagreement.NOT_SEEN.value, Disagreement.NOT_PREDICTED.value)
 
 
+@cache
+def _axes(name: str) -> Mapping[str, Version | None]:
+    """Return the versions that a cell's name tells, nothing for a name of another kind."""
+    try:
+        return {pin.axis.value: pin.version for pin in parse_name(name).pins}
+    except MatrixError:
+        return {}
+
+
+def _against(failure: Failure, item: Observation) -> bool:
+    """Return whether what was seen contradicts the record as it is now.
+
+    The observation says what was predicted when it was made; a range that was put right since is judged anew, as far
+    as the name of the cell tells the versions it asks for.
+    """
+    applies, seen = failure.applies(_axes(item.question.cell)), item.detail.get("seen")
+    if applies is Applies.UNKNOWN or seen not in ("reproduced", "absent"):
+        return item.detail.get("disagreement") in _AGAINST
+    return (seen == "reproduced") is not (applies is Applies.YES)
+
+
 def _stand(failure: Failure, seen: Sequence[Observation]) -> Stand:
     """Return how one record stands.
 
@@ -88,8 +114,8 @@ def _stand(failure: Failure, seen: Sequence[Observation]) -> Stand:
     somewhere. `reproduced`: it was seen where predicted.
     `absent`: its probe ran, only where it is not predicted, and did not see it. `elsewhere`: it takes GPUs.
     """
-    against = [item for item in seen if item.detail.get("disagreement") in _AGAINST]
-    otherwise = [item for item in seen if item.detail.get("disagreement") and item not in against]
+    against = [item for item in seen if _against(failure, item)]
+    otherwise = [item for item in seen if item.detail.get("disagreement") not in (None, *_AGAINST)]
     reproduced = [item for item in seen if item.detail.get("seen") == "reproduced"]
     ran = [item for item in seen if item.detail.get("seen")]
     if against:

@@ -120,6 +120,7 @@ def test_a_launch_by_hand_tells_of_its_start(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "gpu" / "raw").mkdir(parents=True)
     (tmp_path / "gpu" / "raw" / "ppo-A.json").write_text('{"reached": {"ray": 8.6, "fit": 82.9}}', encoding="utf-8")
     (tmp_path / "gpu" / "raw" / "ppo-B.json").write_text('{"reached": {"ray": 8.6}}', encoding="utf-8")
+    (tmp_path / "gpu" / "raw" / "ppo-B.command.json").write_text('["python", "-m", "verl"]', encoding="utf-8")
     _, out = _printed(tmp_path, capsys, *visit())
     assert "start of a PPO launch, ppo-A: 82.9 s to the first step (goal 90 s); ray 8.6, fit 82.9" in out
     assert "start of a PPO launch, ppo-B: no first step; ray 8.6" in out

@@ -83,3 +83,27 @@ def test_families_are_counted() -> None:
     assert counts[Family.INSPECT][Standing.REPRODUCED] == 1
     assert counts[Family.RAY][Standing.UNTESTED] == 1
     assert sum(sum(row.values()) for row in counts.values()) == 2
+
+
+INSIDE, OUTSIDE = "vllm0.9.2-tf4.57.6", "vllm0.24.0-tf5.9.0"
+"""A cell that the record's ranges hold, and one that they do not."""
+
+
+@pytest.mark.parametrize(
+    ("cell", "detail", "standing"),
+    [
+        (OUTSIDE, AGAINST, Standing.ABSENT),
+        (INSIDE, WIDER, Standing.REPRODUCED),
+        (INSIDE, AGAINST, Standing.REFUTED),
+        (OUTSIDE, WIDER, Standing.REFUTED),
+        (OUTSIDE, YES, Standing.REFUTED),
+        (INSIDE, NOT, Standing.REFUTED),
+        ("vllm0.9.2", AGAINST, Standing.REFUTED),
+        ("vllm0.9.2", NOT, Standing.ABSENT),
+    ],
+)
+def test_a_range_that_was_put_right_since_is_judged_anew(
+    cell: str, detail: dict[str, object], standing: Standing
+) -> None:
+    (found,) = stands([AIMV2], [_seen(cell, detail)])
+    assert found.standing is standing
