@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import prod
 from pathlib import Path
 from statistics import NormalDist
@@ -23,8 +24,8 @@ from workload.tokenizer import copy_tokenizer
 
 MODEL = "VERL_MATRIX_MODEL"
 """The variable that names a real model, used in place of every shape."""
-SHARD = 4 << 30
-"""Bytes after which another file begins."""
+SHARD = 1 << 30
+"""Bytes after which another file begins: a file takes one write at a time, so that threads need several."""
 NOTE = "workload.json"
 _PIECE = 1 << 22
 _BLOCK = 1 << 16
@@ -154,14 +155,19 @@ def _file_name(number: int, of: int) -> str:
 def _pieces(
     parts: list[dict[str, tuple[int, ...]]], begins: list[dict[str, int]], itemsize: int, seed: int
 ) -> Iterator[_Piece]:
+    """Yield the pieces of all files, the files in turn."""
     tensor = 0
+    of_file: list[list[_Piece]] = [[] for _ in parts]
     for file, part in enumerate(parts):
         for name, size in part.items():
             kind = "one" if name.endswith("norm.weight") else "zero" if name.endswith("bias") else "normal"
             for number, first in enumerate(range(0, prod(size), _PIECE)):
                 count = min(_PIECE, prod(size) - first)
-                yield _Piece(file, begins[file][name] + first * itemsize, count, kind, (seed, tensor, number))
+                offset = begins[file][name] + first * itemsize
+                of_file[file].append(_Piece(file, offset, count, kind, (seed, tensor, number)))
             tensor += 1
+    for turn in zip_longest(*of_file):
+        yield from (piece for piece in turn if piece is not None)
 
 
 def _tables(spread: float, dtype: str) -> dict[str, Any]:
