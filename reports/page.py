@@ -26,7 +26,7 @@ ROWS = 200
 FOLDED_ROWS = 40
 _REPRODUCTION = "reproduction"
 """Cells that are there for a record stand together, whatever its family."""
-_SECONDARY_GROUPS = frozenset({"ci"})
+_SECONDARY_GROUPS = frozenset({"ci", "gpu"})
 _HAYSTACK_CHARS = 4_000
 
 
