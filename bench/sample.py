@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+FEWEST = 40
+"""With so many ways to exchange labels a two-sided p can just be 0.05."""
+
 
 class Better(StrEnum):
     """Which way a metric is good."""
@@ -202,13 +205,13 @@ class Sample:
 
     @property
     def used(self) -> tuple[Launch, ...]:
-        """Return the launches that count: those whose pair is whole, or, where the sides lay apart, all with a figure."""
+        """Return the launches that count: of whole pairs, or, where the sides lay apart, all that have a figure."""
         out = {place for drop in self.drops for place in drop.places}
         return tuple(launch for launch in self.launches if launch.place not in out)
 
     @property
     def drops(self) -> tuple[Drop, ...]:
-        """Return what is left out and why: with a launch that failed or is missing goes the one that it is paired with."""
+        """Return what is left out and why: with a launch that failed or is missing goes the other of its pair."""
         if self.design is Design.SEPARATE:
             lone = [launch for launch in self.launches if launch.fault]
             return tuple(Drop(places=(launch.place,), reason=f"{launch.side}: {launch.fault}") for launch in lone)
@@ -226,14 +229,15 @@ class Sample:
         """Return what counts, by block: four launches A B B A or B A A B, two where a pair is left out or odd.
 
         Why blocks of four and not pairs: five pairs can be exchanged in 32 ways only, which never shows anything at
-        5 %; two blocks and a pair in 72. And in A B B A a steady drift adds the same to both sides.
+        5 %; two blocks and a pair in 72. And in A B B A a steady drift adds the same to both sides. Where even blocks
+        have fewer than FEWEST ways (four pairs or less), all launches are one block: that takes a drift for noise,
+        which errs on the side of showing nothing. The choice looks at which launches failed, never at a figure.
         """
-        groups = [list(self.used)] if self.design is Design.SEPARATE else _groups(self.used, 4)
-        return tuple(
-            Block(a=_logs(group, Side.A), b=_logs(group, Side.B))
-            for group in groups
-            if len({x.side for x in group}) == 2
-        )
+        groups = _groups(self.used, 4) if self.design is Design.INTERLEAVED else []
+        if math.prod(math.comb(len(group), len(group) // 2) for group in groups) < FEWEST:
+            groups = [list(self.used)]
+        both = [group for group in groups if len({launch.side for launch in group}) == 2]
+        return tuple(Block(a=_logs(group, Side.A), b=_logs(group, Side.B)) for group in both)
 
     def values(self, side: Side) -> tuple[float, ...]:
         """Return the figures of one side that count, in the order in which they ran."""

@@ -139,11 +139,11 @@ def least_p(ways_there_are: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return the p values adjusted for their number, in the order given: rejecting those up to alpha errs once in 1/alpha.
+    """Return the p values adjusted for their number, in the order given.
 
-    The chance of any false rejection in the family is then at most alpha, however they depend on each other (Holm, A
-    simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 1979). It does not tell which of several
-    rejections is the false one, and intervals are not widened by it.
+    Rejecting those up to alpha, the chance of any false rejection in the family is at most alpha, however they depend
+    on each other (Holm, A simple sequentially rejective multiple test procedure, Scand. J. Statist. 6, 1979). It does
+    not tell which of several rejections is the false one, and intervals are not widened by it.
     """
     adjusted = [0.0] * len(p_values)
     highest = 0.0
