@@ -172,8 +172,7 @@ def test_utilisation_has_both_denominators_or_says_why_not() -> None:
 ROW = '[[peak]]\nname = "X"\nbf16 = 1.5\nsource = "s"\nchecked = 2026-11-30\n'
 TABLE = '[[peaks]]\nname = "a"\npeaks = ["H200 989"]\n'
 LINE = (
-    '[[formula]]\nreleases = ">=0.2"\nattention = 6\nspan = "update"\nsource = "s"\n'
-LINE += 'families = ["qwen2"]\npeaks = "a"\n'
+    '[[formula]]\nreleases = ">=0.2"\nattention = 6\nspan = "update"\nsource = "s"\nfamilies = ["qwen2"]\npeaks = "a"\n'
 )
 
 
