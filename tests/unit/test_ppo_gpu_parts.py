@@ -269,23 +269,59 @@ def test_a_growing_log_is_stamped_line_by_line(followed: Any, tmp_path: Path) ->
     assert read_stamped(tmp_path / "stamped.txt") == followed.lines
 
 
-def test_a_package_is_hidden_from_every_process_of_a_run(tmp_path: Path) -> None:
-    from ppo.hidden import hide
-
-    code = (
-        "import importlib.util, json\n"
-        "print(json.dumps([importlib.util.find_spec(name) is not None for name in ('pytest', 'json', 'pluggy')]))"
-    )
-    folder = hide("pytest", tmp_path / "hidden")
+def _customized(folder: Path, code: str, *more: Path) -> Any:
+    """Return what a fresh Python prints, as JSON, that finds the folder first."""
     ended = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(folder)},
+        env={"PYTHONPATH": ":".join(map(str, (folder, *more)))},
         capture_output=True,
         text=True,
         timeout=30,
         check=True,
     )
-    assert json.loads(ended.stdout) == [False, True, True]
+    assert ended.stderr == ""
+    return json.loads(ended.stdout)
+
+
+def test_a_package_is_hidden_from_every_process_of_a_run(tmp_path: Path) -> None:
+    from ppo.customize import customize
+
+    code = (
+        "import importlib.util, json\n"
+        "print(json.dumps([importlib.util.find_spec(name) is not None for name in ('pytest', 'json', 'pluggy')]))"
+    )
+    assert _customized(customize(tmp_path / "hidden", hidden="pytest"), code) == [False, True, True]
+    assert _customized(customize(tmp_path / "none"), code) == [True, True, True]
+
+
+@pytest.mark.parametrize("first", ["gc.collect()", "kept = [[] for _ in range(1_600_000)]"])
+def test_the_collector_waits_for_its_first_time(tmp_path: Path, first: str) -> None:
+    from ppo.customize import OBJECTS, customize
+
+    code = (
+        "import gc, json\n"
+        "seen = [gc.get_threshold()[0], gc.get_stats()[0]['collections']]\n"
+        "few = [[] for _ in range(100_000)]\n"
+        "seen.append(gc.get_stats()[0]['collections'])\n"
+        f"{first}\n"
+        "seen += [gc.get_threshold()[0], len(gc.callbacks)]\n"
+        "print(json.dumps(seen))"
+    )
+    given = _customized(tmp_path, "import gc; print(gc.get_threshold()[0])")
+    threshold, before, after, later, callbacks = _customized(customize(tmp_path / "site"), code)
+    assert (threshold, later, callbacks) == (OBJECTS, given, 0)
+    assert before == after, "the collector ran while the first objects were made"
+
+
+def test_the_own_customization_of_an_environment_still_runs(tmp_path: Path) -> None:
+    from ppo.customize import customize
+
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("import sys\nsys.seen = True\n", encoding="utf-8")
+    code = "import json, sys; print(json.dumps(getattr(sys, 'seen', False)))"
+    folder = customize(tmp_path / "site")
+    assert _customized(folder, code, tmp_path / "own") is True
+    assert _customized(folder, code) is False
 
 
 def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flash: bool, **options: Any) -> Any:
@@ -298,7 +334,10 @@ def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flash: bool, *
     monkeypatch.setattr(gpu_run, "_meter", lambda: (GpuMeter(driver, seen, every=0.01), seen))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if flash else None)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.9.1")
-    monkeypatch.setattr(gpu_run, "model_for", lambda name, folder, seed: folder)
+    config = tmp_path / "model" / "config.json"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text('{"vocab_size": 1024}', encoding="utf-8")
+    monkeypatch.setattr(gpu_run, "model_for", lambda name, folder, seed: config.parent)
     return gpu_run.prepare(tmp_path, Plan(shape="tiny", batch=8, steps=1), COMPAT, **options)
 
 
@@ -327,13 +366,30 @@ def test_what_is_run_with_and_without_flash_attention(
     assert run.facts["flash_attn"] is has_flash
     assert f"algorithm.adv_estimator={estimator}" in run.words
     assert run.environment["CUDA_VISIBLE_DEVICES"] == "1"
-    hidden = run.environment["PYTHONPATH"].split(":")[:-1]
-    assert bool(hidden) is bool(options.get("hide_flash"))
+    site, compat = run.environment["PYTHONPATH"].split(":")
+    assert Path(compat) == COMPAT
+    hidden = '"flash_attn"' in Path(site, "sitecustomize.py").read_text(encoding="utf-8")
+    assert hidden is bool(options.get("hide_flash"))
     run.meter.start()
     run.settle()
     told = run.told()
     assert (told["before"], told["peak"], told["left"]) == (200, 200, 0)
     assert told["plan"]["shape"] == "tiny"
+
+
+@pytest.mark.parametrize("devices", [True, False])
+def test_what_is_done_beside_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: bool) -> None:
+    import ppo.gpu_run as gpu_run
+
+    run = _prepared(tmp_path, monkeypatch, flash=True)
+    run.facts["devices"] = run.facts["devices"] if devices else []
+    see = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], sys.argv[1:])"
+    monkeypatch.setattr(gpu_run, "_WARM", see)
+    monkeypatch.setattr(gpu_run, "_KERNEL", see)
+    run.warm(run.environment, tmp_path)
+    expected = {"warm.txt": " []\n"} | ({"kernel.txt": "1 ['8', '1024']\n"} if devices else {})
+    assert [process.wait(10) for process in run.beside] == [0] * len(expected)
+    assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.txt")} == expected
 
 
 def test_a_real_model_and_real_data_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -16,9 +17,9 @@ from workload.gsm8k import write_dataset
 from workload.model import MODEL, model_for
 
 from ppo import gpu_settings
+from ppo.customize import customize
 from ppo.gpu import VISIBLE, Device, Driver, GpuMeter, visible
 from ppo.gpu_settings import Place, Plan
-from ppo.hidden import hide
 
 DATA = "VERL_MATRIX_DATA"
 """The variable that names a folder with a real train.parquet and test.parquet."""
@@ -29,6 +30,19 @@ import verl.trainer.main_ppo, verl.workers.engine_workers, vllm.v1.engine.async_
 """
 """What a run does later, done beside its beginning: vLLM's look at the model's class, which it keeps in its own cache
 and for which it starts a process (6.5 s on an H200's host), and reading from the disk what processes will import."""
+_KERNEL = """
+import signal, sys
+signal.alarm(60)
+import torch
+from vllm.v1.sample.ops.topk_topp_triton import apply_top_k_top_p_triton
+rows, words = int(sys.argv[1]), int(sys.argv[2])
+ones = torch.ones(rows, device="cuda")
+apply_top_k_top_p_triton(torch.zeros(rows, words, device="cuda"), ones.long() * (words - 1), ones * 0.9)
+torch.cuda.synchronize()
+"""
+"""Likewise, on the GPU: Triton compiles the kernel that vLLM's profiling run samples with, for just these sizes, and
+keeps it in its own cache. The first engine in a HOME took 8 s to profile on an H200, the second 1.6 s; this one kernel
+takes 7 s to compile. It is over, or ended by the alarm, before the engine looks at the GPU. vLLM 0.12 has none."""
 
 
 @dataclass
@@ -39,21 +53,32 @@ class GpuRun:
     words: list[str]
     environment: dict[str, str]
     facts: dict[str, Any]
+    vocabulary: int
     meter: GpuMeter | None = None
     seen: dict[str, Any] = field(default_factory=dict)
+    beside: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def warm(self, environment: dict[str, str], out: Path) -> None:
-        """Start a process that reads from the disk what others will import; it sees no GPU and ends with the launch."""
-        with (out / "warm.txt").open("wb") as log:
-            subprocess.Popen(
-                [sys.executable, "-c", _WARM],
+        """Start what can be done beside the beginning: one process without a GPU, one that compiles a kernel on it.
+
+        Both end with the launch, and what they say is in `warm.txt` and `kernel.txt`.
+        """
+        self._begin("warm", [_WARM], environment | {VISIBLE: ""}, out)
+        if self.facts["devices"]:
+            self._begin("kernel", [_KERNEL, str(self.plan.sequences), str(self.vocabulary)], environment, out)
+
+    def _begin(self, name: str, code: list[str], environment: dict[str, str], out: Path) -> None:
+        with (out / f"{name}.txt").open("wb") as log:
+            started = subprocess.Popen(
+                [sys.executable, "-c", *code],
                 cwd=out,
-                env=environment | {VISIBLE: ""},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self.beside.append(started)
 
     def settle(self) -> None:
         """Note what the GPU's memory was, and what of it has not come back."""
@@ -82,8 +107,8 @@ def prepare(out: Path, plan: Plan, compat: Path, *, estimator: str = "auto", hid
     plan = _resolved(plan, estimator, flash)
     place = _written(plan, out)
     environment = gpu_settings.environment(plan, compat, out / "metrics.jsonl")
-    if hide_flash:
-        environment["PYTHONPATH"] = f"{hide('flash_attn', out / 'hidden')}{os.pathsep}{compat}"
+    site = customize(out / "site", hidden="flash_attn" if hide_flash else "")
+    environment["PYTHONPATH"] = f"{site}{os.pathsep}{compat}"
     meter, devices = _meter()
     if devices:
         # As indices: vLLM up to 0.21 turns each word of the variable into a number, which a UUID is not.
@@ -95,7 +120,8 @@ def prepare(out: Path, plan: Plan, compat: Path, *, estimator: str = "auto", hid
         "devices": [device.name for device in devices],
     }
     words = gpu_settings.overrides(plan, place, version, flash)
-    return GpuRun(plan=plan, words=words, environment=environment, facts=facts, meter=meter)
+    vocabulary = int(json.loads((place.model / "config.json").read_text(encoding="utf-8"))["vocab_size"])
+    return GpuRun(plan=plan, words=words, environment=environment, facts=facts, vocabulary=vocabulary, meter=meter)
 
 
 def _resolved(plan: Plan, estimator: str, flash: bool) -> Plan:

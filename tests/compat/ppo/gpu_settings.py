@@ -51,6 +51,11 @@ class Plan:
         return self.batch // 2 if self.batch % 2 == 0 else self.batch
 
     @property
+    def sequences(self) -> int:
+        """Return how many sequences the rollout decodes at once at most."""
+        return min(256, self.batch * self.samples)
+
+    @property
     def critic(self) -> bool:
         """Return whether a critic is trained."""
         return self.estimator == "gae"
@@ -185,7 +190,7 @@ def _rollout(plan: Plan, flash: bool) -> list[str]:
         f"{rollout}.tensor_model_parallel_size=1",
         f"{rollout}.gpu_memory_utilization={plan.utilization}",
         f"{rollout}.max_model_len={plan.prompt + plan.response}",
-        f"{rollout}.max_num_seqs={min(256, plan.batch * plan.samples)}",
+        f"{rollout}.max_num_seqs={plan.sequences}",
         f"{rollout}.enforce_eager={plan.graphs == 'eager'}",
         f"{rollout}.calculate_log_probs=True",
         f"{rollout}.ignore_eos={plan.ignore_eos}",

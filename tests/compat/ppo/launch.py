@@ -32,6 +32,7 @@ if str(COMPAT) not in sys.path:
 
 from ppo import settings, timeline, tree, workload  # noqa: E402
 from ppo.control import SKIP  # noqa: E402
+from ppo.customize import customize  # noqa: E402
 from ppo.gpu_run import GpuRun, prepare  # noqa: E402
 from ppo.gpu_settings import GRAPHS, Plan  # noqa: E402
 from ppo.patches import PATCHES, WITHOUT  # noqa: E402
@@ -78,7 +79,7 @@ def launch(out: Path, *, limit: float, control: bool, without: tuple[str, ...] =
     words += [f"hydra.run.dir={out / 'hydra'}"]
     environment = _passed_on("CUDA_VISIBLE_DEVICES")
     environment |= settings.environment(planned, COMPAT, out / "metrics.jsonl")
-    environment |= {WITHOUT: ",".join(without)}
+    environment |= {WITHOUT: ",".join(without), "PYTHONPATH": f"{customize(out / 'site')}{os.pathsep}{COMPAT}"}
     if control:
         environment[SKIP] = str(planned.steps - 1)
     applied = tuple(patch.name for patch in PATCHES if patch.fits and patch.name not in without)
