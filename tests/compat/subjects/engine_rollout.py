@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import gc
 import importlib
 import os
 import subprocess
@@ -90,15 +91,21 @@ def prepare(asked: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _imports(device: str, out: dict[str, Any]) -> Iterator[None]:
-    """Keep imports from making a CUDA context, and note which did."""
+    """Keep imports from making a CUDA context and note which did; what they make is never collected."""
     import engine_gpu
 
-    if device != "cuda":
-        yield
-        return
-    with engine_gpu.answered_by_nvml() as touched:
-        yield
-    out["touched_by"] = touched[:3]
+    gc.disable()
+    try:
+        if device != "cuda":
+            yield
+            return
+        with engine_gpu.answered_by_nvml() as touched:
+            yield
+        out["touched_by"] = touched[:3]
+    finally:
+        gc.enable()
+        # Forks share it for as long as no collection writes to it.
+        gc.freeze()
 
 
 def _config(folder: Path) -> object:
