@@ -16,11 +16,8 @@ from matrix.cell import Cell
 from matrix.errors import MatrixError
 from matrix.gpus.fingerprint import PROBE as MACHINE
 from matrix.job import Job, Probed, Progress, Tally, Visitor
-from matrix.observe import Observation
+from matrix.observe import INSTALL, Observation
 from matrix.tier import RANKS, Outcome, Tier
-
-INSTALL = "install"
-"""The probe under whose name it is kept that a cell was installed, or why it cannot be."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,8 @@ from matrix.tier import Outcome, Tier
 SCHEMA = 1
 MACHINE, THRESHOLD, TRIALS = "machine", "threshold/", ("trial/", "memory/")
 """What the probes are called that measure and judge nothing; their names begin so."""
+INSTALL = "install"
+"""The probe under whose name it is kept that a cell was installed, or why it cannot be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +71,10 @@ class Observation:
     at: datetime
     seconds: float = 0.0
     shipped: str = ""
+
+    @property
+    def answers(self) -> bool:
+        """Return whether it says how the cell does: what was not tried does not, nor that it could be installed."""
+        if self.question.measures or self.outcome is Outcome.UNTESTED:
+            return False
+        return not (self.question.probe == INSTALL and self.outcome is Outcome.OK)

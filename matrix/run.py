@@ -14,11 +14,11 @@ from packaging.version import InvalidVersion, Version
 
 from matrix.asking import FATAL, Asking, Refusal, untested
 from matrix.cell import Axis, Cell
-from matrix.deep import INSTALL, deep_tiers, that_count, visit_all
+from matrix.deep import deep_tiers, that_count, visit_all
 from matrix.errors import CorruptFileError, IndexUnreachableError, MatrixError, NothingRanError, ToolError
 from matrix.evidence import joined
 from matrix.job import Job, RunResult, Tally, Versions, tools_of
-from matrix.observe import Observation
+from matrix.observe import INSTALL, Observation
 from matrix.tier import Outcome, Tier
 from matrix.verdict import Verdict, judge
 from matrix.workers import Errand, observe_all

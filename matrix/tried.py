@@ -85,7 +85,7 @@ def _tried(tier: Tier, name: str, items: Sequence[Observation], lock: object) ->
     return Tried(
         tier=tier,
         shipped=name,
-        outcome=max((item.outcome for item in ran), key=RANKS.index, default=Outcome.UNTESTED),
+        outcome=max((item.outcome for item in items if item.answers), key=RANKS.index, default=Outcome.UNTESTED),
         ran=len(ran),
         planned=len(items),
         machines=tuple(dict.fromkeys(item.machine for item in ran)),

@@ -128,16 +128,20 @@ def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
 
     `conflict` where the resolver found no such set (with `--no-deps` recorded, what the metadata forbid does not
     decide); else `broken` or `degraded` where a deeper tier found so; `works` where something ran and nothing was
-    found; `untested` where nothing did. A finding that is not certain never decides.
+    found; `untested` where nothing did, and that it could be installed is nothing yet. A finding that is not certain
+    never decides.
     """
     evidence = _latest(observations)
-    ran = [item for item in evidence if item.outcome is not Outcome.UNTESTED and not item.question.measures]
+    ran = [item for item in evidence if item.answers]
     if not ran:
-        reasons = tuple(f"{item.question.tier}: {item.reason}" for item in evidence) or ("nothing was asked",)
+        why = [f"{item.question.tier}: {item.reason}" for item in evidence if item.outcome is Outcome.UNTESTED]
+        reasons = tuple(why) or ("it was installed, and no probe of it ran" if evidence else "nothing was asked",)
+        words = deviation_words(cell, evidence)
+        reasons += (f"deviation: {words}",) if words and evidence else ()
         return Verdict(cell=cell, status=Status.UNTESTED, deepest=None, reasons=reasons, evidence=evidence)
     weighed = [_weigh(item) for item in evidence if not item.question.measures]
     resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
-    works = _worst(item.outcome for item in weighed if item.tier is not Tier.RESOLVE)
+    works = _worst(item.outcome for item in weighed if item.observation.answers and item.tier is not Tier.RESOLVE)
     here = [item.question.tier for item in ran if not item.shipped]
     waived = resolvable is Outcome.CONFLICT and cell.deviation is not None and cell.deviation.no_deps
     return Verdict(
@@ -280,7 +284,7 @@ def _reasons(cell: Cell, weighed: Sequence[_Weighed], *, waived: bool) -> tuple[
             lines.append(item.line + (" (set aside: installed with --no-deps)" if aside else ""))
     lines += [item.line for item in reversed(tried(item.observation for item in weighed)) if item.shipped]
     resolvable = _worst(item.outcome for item in weighed if item.tier is Tier.RESOLVE)
-    tried_below = any(item.outcome is not Outcome.UNTESTED for item in weighed if item.tier is not Tier.RESOLVE)
+    tried_below = any(item.observation.answers for item in weighed if item.tier is not Tier.RESOLVE)
     if (resolvable is Outcome.OK or waived) and not tried_below:
         why = "; ".join(dict.fromkeys(item.observation.reason for item in untried)) or "no deeper tier was asked"
         lead = "it resolves" if resolvable is Outcome.OK else "it may be installed so"

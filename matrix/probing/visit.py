@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from matrix.cell import Cell
-from matrix.deep import INSTALL
 from matrix.errors import NothingRanError, ProvisionError
 from matrix.job import Probed, Tell
-from matrix.observe import Observation, Question
+from matrix.observe import INSTALL, Observation, Question
 from matrix.probing.prober import TOOL, Prober, Subject
 from matrix.provision.environment import Environment
 from matrix.tier import Outcome, Tier

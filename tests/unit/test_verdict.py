@@ -257,3 +257,17 @@ def test_what_an_environment_lacked_is_a_deviation_wherever_the_cell_is_shown() 
     assert deviation_words(PAIR, [whole]) == ""
     both = replace(PAIR, deviation=Deviation(no_deps=True, reason="as the image is"))
     assert deviation_words(both, [seen]) == f"no-deps (as the image is); {words}"
+
+
+def test_that_a_cell_could_be_installed_is_no_pass() -> None:
+    """Seen in the evidence of an H200: installed, and each probe of it untested; it was shown as `works`."""
+    installed = observation(PAIR.name, Tier.IMPORT, OK, probe="install")
+    untested = observation(PAIR.name, Tier.GPU, UNTESTED, probe="test_distributed.py::test_sum_over_two_gpus")
+    verdict = judge(PAIR, [installed, untested])
+    assert (verdict.status, verdict.works, verdict.deepest) == (Status.UNTESTED, UNTESTED, None)
+    assert {item.outcome for item in verdict.tried} == {UNTESTED}
+    imported = observation(PAIR.name, Tier.IMPORT, OK, probe="test_install.py::test_imports")
+    assert judge(PAIR, [installed, imported]).status is Status.WORKS
+    # That it cannot be installed is an answer.
+    refused = observation(PAIR.name, Tier.IMPORT, BROKEN, probe="install")
+    assert judge(PAIR, [refused]).status is Status.BROKEN
