@@ -92,7 +92,12 @@ class Maker:
         _check(order)
         aside = out / ".making"
         shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        try:
+            aside.mkdir(parents=True)
+        except OSError as error:
+            raise UsageError(
+                f"The parts cannot be written to {out}.", why=f"{error}", then="Give another folder with --out."
+            ) from error
         try:
             return self._made(order, target, out, aside)
         finally:

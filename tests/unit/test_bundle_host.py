@@ -526,3 +526,34 @@ def test_kill_9_leaves_nothing_half_installed_and_the_next_try_goes_on(
     assert here(root / "cells" / NAME / "bin" / "python").differing == ()
     assert not work.exists()
     assert not [name for name in _files(root) if name.endswith((".part", ".old"))]
+
+
+@pytest.mark.parametrize(
+    ("was", "edited"),
+    [
+        (f'"folder": "{NAME}"', '"folder": "../../evil"'),
+        (f'"folder": "{NAME}"', '"folder": ".."'),
+        ('"name": "part.000"', '"name": "../part.000"'),
+        ('"wheels/shared-1.0', '"/wheels/shared-1.0'),
+        ('"size": ', '"size": -'),
+        ('"cells": [', '"sells": ['),
+    ],
+)
+def test_what_would_lie_outside_of_its_folder_is_refused(made: Stack, tmp_path: Path, was: str, edited: str) -> None:
+    _two(made)
+    path = made.out / "bundle.json"
+    text = path.read_text(encoding="utf-8")
+    assert was in text
+    path.write_text(text.replace(was, edited), encoding="utf-8")
+    with pytest.raises(Stopped, match=r"bundle\.json is damaged: .*bring it again"):
+        unbundle(tmp_path / "deep" / "er" / "host", made.out)
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_target_that_cannot_be_is_told(made: Stack, tmp_path: Path) -> None:
+    _two(made)
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(Stopped, match="is a file: give a folder"):
+        unbundle(tmp_path / "file", made.out)
+    with pytest.raises(Stopped, match="cannot be written to"):
+        unbundle(Path("/proc/x"), made.out)

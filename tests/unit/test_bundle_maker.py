@@ -428,3 +428,10 @@ def test_the_tokenizer_is_built_by_the_workloads_own_step(
     shutil.rmtree(probes)
     with pytest.raises(ToolError, match="build step failed"):
         tokenizer.ranks_package(probes.parent)
+
+
+def test_a_folder_that_cannot_be_made_is_told(made: Stack, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    made.out = tmp_path / "file"
+    with pytest.raises(UsageError, match="cannot be written to"):
+        made.make((cell("1.0"), lock(made.shelf.add("ray", "1.0"))))

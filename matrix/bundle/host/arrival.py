@@ -42,7 +42,30 @@ def read_bundle(sources: Sequence[Path], beside: Path) -> Json:
         raise Stopped(
             f"{found} has schema {schema}, this program reads {SCHEMA}: take the unbundle.py that came with it"
         )
+    for name in named(bundle, found):
+        if name.startswith("/") or {"", ".", ".."} & set(name.split("/")):
+            raise Stopped(f"{found} is damaged: `{name}` lies outside of the folder that it goes to; bring it again")
     return bundle
+
+
+def named(bundle: Json, found: Path) -> list[str]:
+    """Return every path that the bundle names below the folder it goes to; raises Stopped where it is no bundle."""
+    try:
+        cells = bundle["cells"]
+        sizes = [int(item["size"]) for item in (*bundle["files"].values(), *bundle["parts"])]
+        if min(sizes, default=0) < 0:
+            raise ValueError("a size is below 0")
+        folders = [str(cell["folder"]) for cell in cells]
+        if any("/" in folder for folder in folders):
+            raise ValueError(f"a cell's folder is {', '.join(folders)}")
+        own = [str(path) for cell in cells for path in (cell["lock_file"], *cell["wheels"])]
+        parts = [str(part["name"]) for part in bundle["parts"]]
+        wanted = [*own, *bundle["tool"], *([bundle["uv"]] if bundle["uv"] else [])]
+        if absent := [path for path in wanted if path not in bundle["files"]]:
+            raise ValueError(f"it does not list {absent[0]}")
+        return [*map(str, bundle["files"]), *folders, *parts]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Stopped(f"{found} is damaged: {error}; bring it again") from error
 
 
 class Stream:

@@ -65,9 +65,15 @@ def check_room(root: Path, size: int) -> None:
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[None]:
     """Keep a second run from the same folder; raises Stopped where one is under way, or it holds something else."""
+    if root.exists() and not root.is_dir():
+        raise Stopped(f"{root} is a file: give a folder with --into")
     if root.exists() and any(root.iterdir()) and not (root / "bin" / "verl-matrix").exists():
         raise Stopped(f"{root} is there and is nothing that was unbundled: give another folder with --into")
-    root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.with_name(f".{root.name}.lock").touch()
+    except OSError as error:
+        raise Stopped(f"{root.parent} cannot be written to ({error.strerror}): give another --into") from error
     with root.with_name(f".{root.name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,8 +156,11 @@ def main() -> int:
     """Return 0 once all is installed, 1 with the reasons on standard error, 130 where it was interrupted."""
     try:
         unbundle(words().parse_args(), Path(__file__).resolve().parent)
-    except (Stopped, OSError) as error:
+    except Stopped as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {error}\nWhat was finished is kept; once that is mended run this again.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept, and the next try goes on", file=sys.stderr)
