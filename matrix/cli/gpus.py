@@ -64,7 +64,7 @@ def _list(*, as_json: bool) -> int:
 
     inventory = take_inventory()
     if not inventory.gpus:
-        raise NothingRanError("This machine has no GPU that may be used.", why=inventory.why)
+        raise NothingRanError("This machine has no GPU that may be used.", why=inventory.why, then=_NONE)
     granted = Pool(inventory=inventory).granted()
     asked = driver()
     rows = [_row(asked, inventory, number, granted) for number in range(len(inventory.gpus))]
@@ -79,6 +79,9 @@ def _list(*, as_json: bool) -> int:
     told = facts["facts"]
     _say(f"driver {told['driver']}, CUDA up to {told['cuda_driver']}; fingerprint {facts['fingerprint']}")
     return 0
+
+
+_NONE = "`gpu` probes are then untested here; `memory` and `thresholds --plan` answer without one."
 
 
 def _row(asked: Driver, inventory: Inventory, number: int, granted: frozenset[int]) -> dict[str, Any]:

@@ -87,13 +87,13 @@ def _asked(args: argparse.Namespace) -> tuple[Workload, Gpu]:
     else:
         shape = shape_named(args.model) if args.model else Shape.from_config(Path(args.config))
         workload = Workload(shape=shape).with_settings(_SMALL)
-    if args.gpu is None and recipe is None:
+    if not args.gpu and recipe is None:
         raise UsageError("No card is named.", then=_HOW)
     gpu = gpu_named(args.gpu) if args.gpu else recipe.gpu  # type: ignore[union-attr]
     settings = dict(_setting(text) for text in args.settings)
     if args.n_gpus is not None:
         settings["trainer.n_gpus_per_node"] = args.n_gpus
-    return workload.with_overrides(settings), gpu
+    return workload.with_overrides(settings).launchable(), gpu
 
 
 _HOW = "Write it like `verl-matrix memory --model Qwen/Qwen2.5-0.5B --gpu A100-80GB`."

@@ -7,7 +7,9 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,7 @@ def words(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--value", type=float, metavar="VALUE", help="try this value once and print what it took")
     group.add_argument("--whole-step", action="store_true", help=_WHOLE)
     group.add_argument("--blind", action="store_true", help="start without a prediction")
+    parser.add_argument("--evidence", metavar="DIR", help="list, show: recorded ones (default: those shipped; `none`)")
     parser.add_argument("--plan", action="store_true", help="print what would run and for how long; touch no GPU")
     parser.add_argument("--minutes", type=float, metavar="N", help="start no trial after so many minutes")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help=_DEVICE)
@@ -69,6 +72,9 @@ def run(args: argparse.Namespace, front: Front) -> int:
         return _stored(args)
     if args.repeats < 1:
         raise UsageError("--repeats is at least 1.")
+    for word, number in (("--minutes", args.minutes), ("--guess", args.guess), ("--value", args.value)):
+        if number is not None and not (number > 0 and isfinite(number)):
+            raise UsageError(f"{word} is a number above 0, not {number:g}.")
     questions = _questions(args)
     if args.value is not None and len(questions) != 1:
         raise UsageError("--value goes with one question.", then="Name it with --knob or --questions.")
@@ -300,6 +306,7 @@ def _answer(data: Mapping[str, object]) -> str:
 
 def _stored(args: argparse.Namespace) -> int:
     """Print the thresholds that are stored, or one of them whole."""
+    from matrix.evidence import shipped
     from matrix.home import Home
     from matrix.store import Store
 
@@ -307,13 +314,23 @@ def _stored(args: argparse.Namespace) -> int:
     if (action == "show") != (len(names) == 1):
         raise UsageError("`thresholds show` takes one name, `thresholds list` none.", then="`thresholds list` names.")
     latest: dict[tuple[str, str], Observation] = {}
-    for item in Store(Home.find(args.home).store).find(probe=names[0] if names else "threshold/*"):
+    pattern = names[0] if names else "threshold/*"
+    recorded = (item for item in shipped(args.evidence) if fnmatchcase(item.question.probe, pattern))
+    for item in (*recorded, *Store(Home.find(args.home).store).find(probe=pattern)):
         if item.question.probe.startswith("threshold/"):
             latest[item.question.cell, item.question.probe] = item
     if not latest:
-        raise NothingRanError(f"No threshold {f'`{names[0]}` ' if names else ''}is stored.")
+        there = "`thresholds list` names those there are." if names else "`thresholds --here` finds some, on a GPU."
+        raise NothingRanError(f"No threshold {f'`{names[0]}` ' if names else ''}is stored.", then=there)
     data = [
-        {"cell": cell, "name": probe, "machine": item.machine, "at": item.at.isoformat(), **dict(item.detail)}
+        {
+            "cell": cell,
+            "name": probe,
+            "machine": item.machine,
+            "at": item.at.isoformat(),
+            "shipped": item.shipped,
+            **dict(item.detail),
+        }
         for (cell, probe), item in sorted(latest.items())
     ]
     if args.json:
@@ -321,10 +338,15 @@ def _stored(args: argparse.Namespace) -> int:
         return 0
     for one in data:
         if action == "show":
-            _say(f"{_answer(one)}\n  {one['cell']}; {one['machine']}; {str(one['at'])[:10]}")
+            _say(f"{_answer(one)}\n  {one['cell']}; {_where(one)}")
         else:
-            _say(f"{one['name']}  {one['line']}  [{one['cell']}]")
+            _say(f"{one['name']}  {one['line']}  [{one['cell']}; {_where(one)}]")
     return 0
+
+
+def _where(data: Mapping[str, object]) -> str:
+    """Return the machine and the date, and whether it is of the evidence that is shipped."""
+    return f"{data['machine']}, {str(data['at'])[:10]}" + (", shipped evidence" if data["shipped"] else "")
 
 
 def _say(text: str) -> None:

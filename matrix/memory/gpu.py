@@ -55,6 +55,8 @@ def gpu_named(name: str, gpus: Mapping[str, Gpu] | None = None) -> Gpu:
     size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*gib", name.strip().lower())
     if size:
         total = round(float(size[1]) * GIB)
+        if total < 1:
+            raise UsageError(f"A card of {name} holds nothing.", then="Give a size that CUDA reports, like 44.4GiB.")
         return Gpu(name=name, total=total, nvidia_smi_mib=total >> 20, capability=BF16, source="the command line")
     for gpu in known.values():
         if gpu.name.lower() == name.strip().lower():

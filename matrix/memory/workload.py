@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import isfinite
 from typing import TypeAlias
 
 from matrix.errors import UsageError
@@ -209,6 +210,17 @@ class Workload:
         followed = {key: named[leader] for key, leader in _FOLLOWS.items() if leader in named and key in there}
         return self.with_settings({**followed, **named})
 
+    def launchable(self) -> Workload:
+        """Return the workload itself; raises UsageError where it splits what it has over more GPUs than there are."""
+        for key, parts in self.settings.items():
+            if key.rpartition(".")[2] in _SPLITS and isinstance(parts, int) and self.n_gpus % parts:
+                raise UsageError(
+                    f"{key}={parts} does not go with trainer.n_gpus_per_node={self.n_gpus}.",
+                    why=f"It splits over {parts} GPUs, and verl stops where their number is no multiple of it.",
+                    then="Name as many with --n-gpus, or leave the setting at 1.",
+                )
+        return self
+
     def _changed(self, changes: dict[str, dict[str, object]], switches: Mapping[str, Value]) -> Workload:
         values: dict[str, object] = dict(changes.pop("", {}))
         for part, there in (("critic", switches.get(_CRITIC)), ("reference", switches.get(_KL))):
@@ -248,6 +260,8 @@ class Workload:
         return cls(shape=made).with_settings(settings)
 
 
+_SPLITS = ("ulysses_sequence_parallel_size", "tensor_model_parallel_size")
+"""The settings that spread one sequence or one engine over GPUs: verl stops where there are not so many."""
 _CRITIC = "critic.enable"
 _KL = "actor_rollout_ref.actor.use_kl_loss"
 """The two keys that bring a part in: a critic of its own, and a reference policy."""
@@ -353,7 +367,7 @@ def _parsed(key: str, value: Value) -> object:
         if isinstance(value, bool) and isinstance(_default(part, name), bool):
             return value
         raise UsageError(f"{key} is {_word(part, name)}, not {value}.")
-    if isinstance(value, int | float) and (name in _FRACTIONS or value == int(value)):
+    if isinstance(value, int | float) and isfinite(value) and (name in _FRACTIONS or value == int(value)):
         return float(value) if name in _FRACTIONS else int(value)
     raise UsageError(f"{key} is {_word(part, name)}, not {value}.")
 
@@ -379,5 +393,5 @@ def _unknown(key: str) -> UsageError:
     return UsageError(
         f"The memory model does not know the key {key}.",
         why=f"Closest: {', '.join(near)}." if near else "",
-        then="docs/memory.md lists the keys that it reads.",
+        then=f"It reads: {', '.join([*_KEYS, _CRITIC, _KL])}.",
     )

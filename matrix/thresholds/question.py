@@ -46,7 +46,9 @@ class Asked:
     why: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a knob of a critic that is not there."""
+        """Refuse a knob of a critic that is not there, and less than nothing held beside it."""
+        if self.beside < 0:
+            raise UsageError("What is held beside cannot be less than nothing.", then="Give --beside-mib 0 or more.")
         if self.knob.of_critic and self.workload.critic is None:
             raise UsageError(f"{self.knob.key} is searched where there is a critic; this workload has none.")
 
@@ -107,7 +109,7 @@ def asked(
     why: str = "",
 ) -> Asked:
     """Return the question of these words; raises UsageError where one of them names nothing."""
-    workload = Workload(shape=shape_named(model)).with_settings(settings or {})
+    workload = Workload(shape=shape_named(model)).with_settings(settings or {}).launchable()
     return Asked(
         knob=knob_named(knob), workload=workload, cap=cap_named(cap) if cap else None,
         beside=beside, repeats=repeats, why=why,

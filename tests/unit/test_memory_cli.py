@@ -130,3 +130,23 @@ def test_a_file_that_is_no_workload_is_told(tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     path.write_text("[]", encoding="utf-8")
     assert heard("--gpu L4 --workload", str(path)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpu", ""], "No card is named"),
+        (["--gpu", "0GiB"], "holds nothing"),
+        (["--gpu", "H200", "--set", "actor_rollout_ref.rollout.max_num_seqs=nan"], "is a whole number"),
+        (["--gpu", "H200", "--set", "actor_rollout_ref.rollout.max_num_seqs=inf"], "is a whole number"),
+        (["--gpu", "H200", "--set", "actor_rollout_ref.actor.entropy_coeff=nan"], "is a number"),
+        (["--gpu", "H200", "--set", "foo.bar=1"], "data.max_response_length"),
+        (["--gpu", "H200", "--set", "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"], "does not go with"),
+        (["--gpu", "H200", "--set", "actor_rollout_ref.rollout.tensor_model_parallel_size=2"], "does not go with"),
+        (["--gpu", "H200", "--n-gpus", "3", "--set", "actor_rollout_ref.rollout.tensor_model_parallel_size=2"], "verl"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_not_predicted(words: list[str], said: str) -> None:
+    found = heard("--model Qwen/Qwen2.5-0.5B", *words)
+    assert found.code == 2
+    assert said in found.err

@@ -297,8 +297,9 @@ def test_command_finds_lists_and_shows(cli: Any) -> None:
     assert "predicted 90, -2.2 %" in out
     assert "1 of 1 questions answered" in out
     assert "capped: 24.0 of 150.0 GiB" in out
-    code, out, _ = cli("list")
-    assert (code, out.count("\n")) == (0, 1)
+    assert ", shipped evidence]" in cli("list")[1]
+    code, out, _ = cli("list", "--evidence", "none")
+    assert (code, out.count("\n"), "shipped" in out) == (0, 1, False)
     name = out.split("  ")[0]
     code, out, _ = cli("show", name)
     assert code == 0
@@ -374,7 +375,12 @@ def test_plan_touches_nothing(cli: Any) -> None:
         (("--whole-step", "--questions", "actor-24"), 2, "goes with --value"),
         (("show",), 2, "takes one name"),
         (("list", "x"), 2, "takes one name"),
-        (("list",), 10, "No threshold is stored"),
+        (("list", "--evidence", "none"), 10, "No threshold is stored"),
+        (("--minutes", "nan"), 2, "--minutes is a number above 0"),
+        (("--minutes", "-1"), 2, "--minutes is a number above 0"),
+        ((*ONE, "--plan", "--guess", "nan"), 2, "--guess is a number above 0"),
+        ((*ONE, "--value", "inf"), 2, "--value is a number above 0"),
+        ((*ONE, "--plan", "--beside-mib", "-100"), 2, "less than nothing"),
         (("show", "x"), 10, "No threshold `x` is stored"),
         (("--knob", "zzz"), 2, "names no knob"),
     ],
@@ -419,7 +425,7 @@ def test_kept_environment_of_a_cell_is_taken(tmp_path: Path, monkeypatch: pytest
 def test_processor_is_tried_without_a_card_and_kept_nowhere(cli: Any, tmp_path: Path) -> None:
     code, out, _ = cli(*ONE, "--guess", "90", "--device", "cpu")
     assert (code, "92 survives" in out) == (0, True)
-    assert cli("list")[0] == 10
+    assert cli("list", "--evidence", "none")[0] == 10
 
 
 def test_limits_cover_every_script() -> None:
