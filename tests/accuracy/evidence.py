@@ -112,6 +112,12 @@ def kept(item: Observation, words: Sequence[str] = ()) -> Observation:
     return replace(item, reason=scrubbed(item.reason, words), detail=clean)
 
 
+_FILES = r"observations\.jsonl|observations\.lock|details/[0-9a-f]{2}/[0-9a-f]{64}\.json\.gz|raw/[\w.-]+"
+"""The files of a store of evidence."""
+_NAMES_SOMEBODY = frozenset({"host", "hostname", "node", "user", "username", "login", "uuid", "serial"})
+"""Fields that no observation has, because what they hold names a machine or a person."""
+
+
 def faults(store: Store) -> Iterator[str]:
     """Yield what is wrong with a store of evidence: lines that are none, and what may not be published."""
     yield from (f"{store.path.name}:{damage.line}: {damage.what}" for damage in store.damage)
@@ -128,10 +134,20 @@ def faults(store: Store) -> Iterator[str]:
                 yield f"{where}: {_difference(item, clean)}"
         except (ValueError, MatrixError) as error:
             yield f"{where}: {error}"
-        told = [item.machine, item.question.cell, item.question.probe, *item.question.reads]
+        reads = item.question.reads
+        told = [item.machine, item.question.cell, item.question.probe, item.question.tool, *reads, *reads.values()]
+        yield from (f"{where}: has a field `{name}`" for name in item.detail if name.lower() in _NAMES_SOMEBODY)
         yield from (f"{where}: `{text}` names a place or an address" for text in told if scrubbed(text) != text)
-    for path in sorted((store.folder / RAW).glob("*")):
-        text = path.read_text(encoding="utf-8")
+    for path in sorted(store.folder.rglob("*")):
+        inside = path.relative_to(store.folder).as_posix()
+        if path.is_file() and not re.fullmatch(_FILES, inside):
+            yield f"{store.folder.name}: {inside}: no file of a store"
+    for path in sorted(path for path in (store.folder / RAW).glob("*") if path.is_file()):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            yield f"{store.folder.name}: {RAW}/{path.name}: is no text, so nobody can say what it holds"
+            continue
         if scrubbed(text) != text:
             line = next(n for n, line in enumerate(text.splitlines(), 1) if scrubbed(line) != line)
             yield f"{store.folder.name}: {RAW}/{path.name}:{line}: names a place, an address or a person"

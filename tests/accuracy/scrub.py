@@ -33,6 +33,12 @@ _IPV6 = re.compile(r"(?i)(?<![\w:.])(?=[0-9a-f:]*\d)(?=[0-9a-f]*:[0-9a-f]*:)[0-9
 _ID = re.compile(r"(?i)(?<![\w:])[0-9a-f]{40,}(?!\w)")
 """Long names of nodes, jobs and containers; a digest says `sha256:` before it."""
 _SECRET = re.compile(r"(?<!\w)(?:hf_|ghp_|gho_|github_pat_|glpat-|sk-|xox[bap]-|AKIA)[\w-]{12,}")
+_NAMED_SECRET = re.compile(
+    r"\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD)(?:_ID)?=[^\s,;'\"]{8,}|"
+    r"(?i:\b(?:password|passwd|api_key|secret_key|secret_access_key|aws_secret_access_key|access_token)\b"
+    r"\s*[=:]\s*[^\s,;'\"<]{6,}|\bbearer\s+[\w.+/=-]{16,})|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+"""What stands beside a word that says it is one: `HF_TOKEN=…`, `password: …`, `Bearer …`, the head of a private key."""
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _URL = re.compile(r"(?i)\b([a-z][a-z0-9+]*://)(?:[^\s/@'\"<>]+@)?(\[[0-9a-f:]+\]|[\w.-]+)")
 _PUBLIC = re.compile(
@@ -52,7 +58,7 @@ def scrubbed(text: str, words: Sequence[str] = ()) -> str:
     """
     text = _CUT.sub("", _WHERE.sub("", text))
     text = _URL.sub(lambda m: m[1] + (m[2] if _PUBLIC.fullmatch(m[2]) else "<host>"), text)
-    text = _SECRET.sub("<secret>", text)
+    text = _NAMED_SECRET.sub("<secret>", _SECRET.sub("<secret>", text))
     text = _MAIL.sub("<mail>", text)
     text = _UUID.sub("<uuid>", text)
     text = _MAC.sub("<mac>", text)

@@ -268,3 +268,41 @@ def test_the_shipped_evidence_is_whole_sorted_and_names_nobody(folder: Path) -> 
     assert list(faults(store)) == []
     for item in store:
         assert item.outcome is not Outcome.UNTESTED or item.question.tier not in (Tier.IMPORT, Tier.BEHAVE)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "HF_TOKEN=abcd1234abcd1234",
+        "aws_secret_access_key=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "password: hunter2hunter2",
+        "Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF123",
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+    ],
+)
+def test_a_secret_beside_its_name_does_not_leave(secret: str) -> None:
+    assert secret not in scrubbed(f"it died: {secret} and more")
+    assert (
+        scrubbed("max_tokens=4096 key: value, token: 0, KEY=VALUE") == "max_tokens=4096 key: value, token: 0, KEY=VALUE"
+    )
+
+
+def test_check_looks_at_all_that_is_shipped(tmp_path: Path) -> None:
+    to = tmp_path / "gpu"
+    seen = observation("ray2.60.0", Tier.GPU, probe="test_ray.py::test_x", detail={"hostname": "gpu-node-17"})
+    question = replace(seen.question, reads={"x": "/home/jdoe/secret"}, tool="/home/jdoe/tool")
+    Store(to).add(replace(seen, question=question))
+    (to / "notes.txt").write_text("x", encoding="utf-8")
+    (to / "raw" / "deep").mkdir(parents=True)
+    (to / "raw" / "deep" / "x").write_text("x", encoding="utf-8")
+    (to / "raw" / "core").write_bytes(b"\xff\xfe\x00")
+    told = "\n".join(faults(Store(to)))
+    for what in (
+        "field `hostname`",
+        "`/home/jdoe/secret`",
+        "`/home/jdoe/tool`",
+        "notes.txt: no file",
+        "raw/deep/x: no file",
+        "raw/core: is no text",
+    ):
+        assert what in told
