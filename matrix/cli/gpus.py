@@ -64,7 +64,7 @@ def _list(*, as_json: bool) -> int:
 
     inventory = take_inventory()
     if not inventory.gpus:
-        raise NothingRanError("This machine has no GPU that may be used.", why=inventory.why, then=_NONE)
+        raise NothingRanError("This machine has no GPU that may be used.", why=inventory.why or _NO_DEVICE, then=_NONE)
     granted = Pool(inventory=inventory).granted()
     asked = driver()
     rows = [_row(asked, inventory, number, granted) for number in range(len(inventory.gpus))]
@@ -81,6 +81,9 @@ def _list(*, as_json: bool) -> int:
     return 0
 
 
+_NO_DEVICE = (
+    "/dev has no device of an NVIDIA driver (nvidia0, nvidiactl): none is loaded, or a container was given none."
+)
 _NONE = "`gpu` probes are then untested here; `memory` and `thresholds --plan` answer without one."
 
 

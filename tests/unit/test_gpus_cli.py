@@ -120,3 +120,11 @@ def test_words_that_make_no_sense(words: tuple[str, ...], complaint: str) -> Non
 def test_every_user_of_a_machine_finds_the_same_folder() -> None:
     assert LEASES.is_absolute()
     assert Pool(inventory=Inventory()).folder == LEASES
+
+
+def test_a_machine_without_a_device_says_why_and_what_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matrix.gpus.inventory.take_inventory", Inventory)
+    found = said("gpus")
+    assert found.code == 10
+    assert "/dev has no device of an NVIDIA driver" in found.err
+    assert "`memory` and `thresholds --plan` answer without one" in found.err
