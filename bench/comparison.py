@@ -267,16 +267,17 @@ def _of_figures(sample: Sample) -> list[Caution]:
     """Return cautions about what the figures look like."""
     cautions = []
     residuals: dict[int, float] = {}
-    spreads = {}
+    sides: dict[Side, dict[int, float]] = {}
     for side in Side:
         mine = {x.place: math.log(x.value) for x in sample.used if x.side is side and x.value is not None}
         if len(mine) < 4:
             return []
         middle = statistics.median(mine.values())
-        rest = {place: value - middle for place, value in mine.items()}
-        residuals |= rest
-        scale = 1.4826 * statistics.median(abs(value) for value in rest.values())
-        spreads[side] = statistics.stdev(rest.values())
+        sides[side] = {place: value - middle for place, value in mine.items()}
+        residuals |= sides[side]
+    for side, rest in sides.items():
+        # Of a few launches alone a scale is too rough to call one of them far off: that of both sides is a floor.
+        scale = 1.4826 * max(statistics.median(map(abs, some.values())) for some in (rest, residuals))
         far = [place for place, value in rest.items() if abs(value) > _FAR * scale > 0]
         if far:
             text = f"{side} at place {far[0]} is {math.exp(rest[far[0]]):.3g} times its median; it widens the interval"
@@ -286,6 +287,7 @@ def _of_figures(sample: Sample) -> list[Caution]:
         way = "rise" if ranked > 0 else "fall"
         text = f"figures {way} from the first launch to the last (rank correlation {ranked:.2f})"
         cautions.append(Caution(about=About.DRIFT, text=text))
+    spreads = {side: statistics.stdev(rest.values()) for side, rest in sides.items()}
     low, high = sorted(spreads.values())
     if len(residuals) >= 12 and high > _SPREADS * low:
         text = f"A scatters by {spreads[Side.A]:.2%}, B by {spreads[Side.B]:.2%}; the test takes them for alike"

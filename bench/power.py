@@ -119,7 +119,10 @@ def power_at(n: int, noise: float, ratio: float, *, alpha: float = ALPHA) -> flo
 def launches_for(ratio: float, noise: float, *, alpha: float = ALPHA, power: float = POWER) -> int | None:
     """Return the fewest launches a side that show this ratio with that power; None where MOST are not enough."""
     asked = abs(math.log(ratio)) / noise
-    low, high = 1, MOST + 1
+    normal = statistics.NormalDist()
+    # No test of this level does with fewer than the normal one of a known noise, and this one is not far from it.
+    least = 2 * ((normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)) / max(asked, 1e-9)) ** 2
+    low, high = min(MOST + 1, math.ceil(least)), min(MOST + 1, math.ceil(1.5 * least) + 6)
     while low < high:
         middle = (low + high) // 2
         needed = _quantile(_unit(middle, alpha).shows, power) if middle <= MOST else 0.0
