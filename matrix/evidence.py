@@ -8,7 +8,7 @@ and is never taken for something that was tried here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,10 @@ from packaging.version import Version
 
 from matrix.cell import Axis, Cell, parse_name
 from matrix.errors import UsageError
+from matrix.failure import Failure
+from matrix.known import contradicts
 from matrix.observe import Observation
+from matrix.records import load_failures
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
 from matrix.tried import tried
@@ -44,11 +47,11 @@ class Evidence:
     def __iter__(self) -> Iterator[Observation]:
         """Yield every observation, each with the name of its store."""
         for store in self.stores:
-            yield from (_marked(item, store) for item in store)
+            yield from (self._marked(item, store) for item in store)
 
     def for_cell(self, name: str) -> tuple[Observation, ...]:
         """Return the observations of the cell of that name, each with the name of its store."""
-        return tuple(_marked(item, store) for store in self.stores for item in store.for_cell(name))
+        return tuple(self._marked(item, store) for store in self.stores for item in store.for_cell(name))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -64,9 +67,19 @@ class Evidence:
         """Return the names of the cells that something is recorded of, each once."""
         return tuple(dict.fromkeys(name for store in self.stores for name in store.cells))
 
+    @functools.cached_property
+    def _records(self) -> Mapping[str, Failure]:
+        """Return the records by id; read only where an observation contradicts one."""
+        return {failure.id: failure for failure in load_failures()}
 
-def _marked(item: Observation, store: Store) -> Observation:
-    return replace(item, shipped=store.folder.name)
+    def _marked(self, item: Observation, store: Store) -> Observation:
+        """Return the observation with its store's name, and no contradiction to a record that was put right since."""
+        marked = replace(item, shipped=store.folder.name)
+        failure = self._records.get(str(item.detail.get("failure"))) if item.detail.get("disagreement") else None
+        if failure is None or contradicts(failure, item) is not False:
+            return marked
+        detail = {key: value for key, value in item.detail.items() if key not in ("disagreement", "proposal")}
+        return replace(marked, detail={**detail, "predicted_then": item.detail.get("predicted")})
 
 
 def alike(cell: Cell, evidence: Evidence) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -12,9 +13,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from matrix.axes import Axes
-from matrix.cell import Axis
-from matrix.errors import UsageError
+from matrix.cell import Axis, parse_name
+from matrix.errors import MatrixError, UsageError
 from matrix.failure import Applies, Failure
+from matrix.observe import Observation
 
 Installed = Mapping[str, Version | None]
 """Package (or `python`) to its version; None where it is known to be absent."""
@@ -111,3 +113,24 @@ def _functions(path: Path) -> frozenset[str]:
         return frozenset()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+@cache
+def _axes(name: str) -> Installed:
+    """Return the versions that a cell's name tells, nothing for a name of another kind."""
+    try:
+        return {pin.axis.value: pin.version for pin in parse_name(name).pins}
+    except MatrixError:
+        return {}
+
+
+def contradicts(failure: Failure, item: Observation) -> bool | None:
+    """Return whether what was seen of a failure contradicts its record as it is now; None where that cannot be told.
+
+    An observation says what was predicted when it was made, and a range may have been put right since. It is judged by
+    the versions that the cell's name tells, so a record of another package is not judged anew.
+    """
+    applies, seen = failure.applies(_axes(item.question.cell)), item.detail.get("seen")
+    if applies is Applies.UNKNOWN or seen not in ("reproduced", "absent"):
+        return None
+    return (seen == "reproduced") is not (applies is Applies.YES)

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
-from packaging.version import Version
-
-from matrix.cell import parse_name
-from matrix.errors import MatrixError
-from matrix.failure import Applies, Failure, Family, Reach
+from matrix.failure import Failure, Family, Reach
+from matrix.known import contradicts
 from matrix.observe import Observation
 from matrix.probing.outcome import Disagreement
 from matrix.tried import short
@@ -86,25 +82,10 @@ def stands(failures: Sequence[Failure], observations: Iterable[Observation]) -> 
 _AGAINST = (Disagreement.NOT_SEEN.value, Disagreement.NOT_PREDICTED.value)
 
 
-@cache
-def _axes(name: str) -> Mapping[str, Version | None]:
-    """Return the versions that a cell's name tells, nothing for a name of another kind."""
-    try:
-        return {pin.axis.value: pin.version for pin in parse_name(name).pins}
-    except MatrixError:
-        return {}
-
-
 def _against(failure: Failure, item: Observation) -> bool:
-    """Return whether what was seen contradicts the record as it is now.
-
-    The observation says what was predicted when it was made; a range that was put right since is judged anew, as far
-    as the name of the cell tells the versions it asks for.
-    """
-    applies, seen = failure.applies(_axes(item.question.cell)), item.detail.get("seen")
-    if applies is Applies.UNKNOWN or seen not in ("reproduced", "absent"):
-        return item.detail.get("disagreement") in _AGAINST
-    return (seen == "reproduced") is not (applies is Applies.YES)
+    """Return whether what was seen contradicts the record: as it is now where that can be told, else as it was then."""
+    now = contradicts(failure, item)
+    return item.detail.get("disagreement") in _AGAINST if now is None else now
 
 
 def _stand(failure: Failure, seen: Sequence[Observation]) -> Stand:

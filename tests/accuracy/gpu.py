@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from matrix.errors import UsageError  # noqa: E402
+from matrix.evidence import Evidence  # noqa: E402
 from matrix.figures import (  # noqa: E402
     Limit,
     by_cell,
@@ -34,7 +35,6 @@ from matrix.figures import (  # noqa: E402
 from matrix.memory.workload import Workload  # noqa: E402
 from matrix.observe import Observation  # noqa: E402
 from matrix.plan import load_cells  # noqa: E402
-from matrix.store import Store  # noqa: E402
 from matrix.thresholds.cap import Cap  # noqa: E402
 from matrix.thresholds.foretell import foretold  # noqa: E402
 from matrix.thresholds.knobs import knob_named  # noqa: E402
@@ -226,7 +226,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     options = parser.parse_args(argv)
     folders = options.store or [SHIPPED]
-    items, pushed = latest([item for folder in folders for item in Store(folder)]), forced(folders)
+    items, pushed = latest(Evidence(folders)), forced(folders)
     if options.json:
         found = gpu_probes(items)
         data = {"probes": found.to_json(), "thresholds": [limit.to_json() for limit in limits(items)]}

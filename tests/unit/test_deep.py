@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from matrix.cell import Cell
-from matrix.deep import INSTALL, deep_tiers
+from matrix.deep import deep_tiers
 from matrix.errors import IndexUnreachableError, MatrixError, NoSpaceError, NothingRanError, ProvisionError, ToolError
 from matrix.gpus.fingerprint import PROBE as MACHINE
 from matrix.job import Job, Probed, Tell, Visitor
-from matrix.observe import Observation
+from matrix.observe import INSTALL, Observation
 from matrix.probing.visit import Stay
 from matrix.probing.visit import Visitor as RealVisitor
 from matrix.provision.environment import Environment

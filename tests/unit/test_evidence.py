@@ -232,3 +232,23 @@ def test_what_was_tried_is_plain_data() -> None:
         "line": "gpu: ok, 1 of 2 probes, NVIDIA H200, 2026-11-30",
     }
     assert CELL
+
+
+@pytest.mark.parametrize(
+    ("cell_name", "disagreement"),
+    [("vllm0.26.0-torch2.11.0", None), ("vllm0.24.0-torch2.11.0", "predicted and not seen")],
+)
+def test_what_contradicted_a_record_is_judged_by_the_record_as_it_is_now(
+    tmp_path: Path, cell_name: str, disagreement: str | None
+) -> None:
+    told = {
+        "failure": "nan-exclamation-rollouts",
+        "seen": "absent",
+        "predicted": "yes",
+        "disagreement": "predicted and not seen",
+        "proposal": "another range",
+    }
+    Store(tmp_path / "gpu").add(observation(cell_name, Tier.GPU, probe="compat/p", detail=told))
+    (found,) = Evidence([tmp_path / "gpu"]).for_cell(cell_name)
+    assert found.detail.get("disagreement") == disagreement
+    assert ("proposal" in found.detail) is (disagreement is not None)
