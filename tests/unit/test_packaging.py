@@ -20,6 +20,9 @@ PACKAGES = ("matrix", "reports", "bench")
 NAMES = {"griffe": "griffelib", "hydra": "hydra-core", "pynvml": "nvidia-ml-py"}
 """Modules whose distribution has another name."""
 DATA = (
+    "bench/peaks.toml",
+    "bench/toggles.toml",
+    "bench/verl_flops.toml",
     "matrix/axes.toml",
     "matrix/cells.toml",
     "matrix/config/wiring.toml",
