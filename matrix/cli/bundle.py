@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, front: Front) -> int:
     platform = cells[0].platform if cells else wiring.platform(args) or Platform()
     builds = _builds(args.build, platform)
     order = Order(
-        cells=tuple((cell, _lock(cell, args, front)) for cell in cells),
+        cells=tuple((cell, wiring.lock_of(cell, args, front)) for cell in cells),
         platform=platform,
         part_size=part_size,
         have=have,
@@ -131,32 +131,6 @@ def _is_spec(word: str) -> bool:
     from matrix.cell import Axis
 
     return re.search(r"[=<>~]", word) is not None or word in {name for axis in Axis for name in (axis, axis.short)}
-
-
-def _lock(cell: Cell, args: argparse.Namespace, front: Front) -> str:
-    """Return the cell's lock, resolved now or as it is stored; raises ProvisionError where there is none."""
-    from matrix.cli import wiring
-    from matrix.errors import ProvisionError
-    from matrix.home import Home
-    from matrix.plan import Planned
-    from matrix.resolve.lock import LockFolder
-    from matrix.run import run as run_job
-    from matrix.tier import Tier
-
-    args.tiers = Tier.RESOLVE.value
-    result = run_job(wiring.open_job(args, (Planned(cell=cell),), front.progress()))
-    if result.interrupted:
-        raise KeyboardInterrupt
-    for failure in result.failures:
-        raise failure
-    (verdict,) = result.verdicts
-    resolved = verdict.observation(Tier.RESOLVE)
-    digest = resolved.detail.get("lock") if resolved is not None else None
-    if not digest:
-        raise ProvisionError(
-            f"{cell.name} has no lock to carry: {verdict.status.value}.", why="; ".join(verdict.reasons)
-        )
-    return LockFolder.under(Home.find(args.home).cache).read(str(digest))
 
 
 def _builds(words: list[str], platform: Platform) -> dict[str, LocalWheel]:

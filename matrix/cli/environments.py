@@ -11,12 +11,10 @@ from datetime import UTC, datetime
 from matrix.cell import Axis, Cell, parse_name
 from matrix.cli import wiring
 from matrix.cli.front import Front
-from matrix.errors import NothingRanError, ProvisionError, UsageError
+from matrix.errors import NothingRanError, UsageError
 from matrix.home import Home
-from matrix.plan import Planned
 from matrix.provision.room import gigabytes
 from matrix.provision.shelf import Shelf, Shelved
-from matrix.tier import Tier
 
 
 def run(args: argparse.Namespace, front: Front) -> int:
@@ -39,7 +37,7 @@ def _build(args: argparse.Namespace, front: Front) -> int:
     if args.all:
         raise UsageError("`env build` builds one cell; --all goes with `env remove`.")
     cell, home = _cell(args), Home.find(args.home)
-    text = _lock(cell, args, front)
+    text = wiring.lock_of(cell, args, front)
     provisioner = Provisioner(
         home=home,
         index_url=args.index_url,
@@ -100,27 +98,6 @@ def _tell_cell(args: argparse.Namespace) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="vm-"))
     _say(json.dumps(facts.to_json(scratch), indent=1, ensure_ascii=False))
     return 0
-
-
-def _lock(cell: Cell, args: argparse.Namespace, front: Front) -> str:
-    """Return the cell's lock, resolved now or as it is stored; raises ProvisionError where there is none."""
-    from matrix.resolve.lock import LockFolder
-    from matrix.run import run as run_job
-
-    args.tiers = Tier.RESOLVE.value
-    result = run_job(wiring.open_job(args, (Planned(cell=cell),), front.progress()))
-    if result.interrupted:
-        raise KeyboardInterrupt
-    for failure in result.failures:
-        raise failure
-    (verdict,) = result.verdicts
-    resolved = verdict.observation(Tier.RESOLVE)
-    digest = resolved.detail.get("lock") if resolved is not None else None
-    if not digest:
-        why = "; ".join(verdict.reasons)
-        then = "--override or --no-deps install it against its metadata, and the cell then says so."
-        raise ProvisionError(f"{cell.name} has no lock to install: {verdict.status.value}.", why=why, then=then)
-    return LockFolder.under(Home.find(args.home).cache).read(str(digest))
 
 
 def _list(shelf: Shelf, *, as_json: bool) -> int:

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.cell import Platform
-from matrix.errors import ToolError, UsageError
+from matrix.cell import Cell, Platform
+from matrix.errors import ProvisionError, ToolError, UsageError
 from matrix.evidence import NONE, shipped
 from matrix.home import Home
 from matrix.index.fetch import Fetcher, Limits
@@ -26,6 +26,7 @@ from matrix.store import Store
 from matrix.tier import Tier
 
 if TYPE_CHECKING:
+    from matrix.cli.front import Front
     from matrix.gpus.inventory import Inventory
     from matrix.provision import Environment
 
@@ -260,3 +261,24 @@ def _tools() -> dict[str, str]:
         return {"uv": importlib.metadata.version("uv")}
     except importlib.metadata.PackageNotFoundError:
         return {}
+
+
+def lock_of(cell: Cell, args: argparse.Namespace, front: Front) -> str:
+    """Return the cell's lock, resolved now or as it is stored; raises ProvisionError where there is none."""
+    from matrix.resolve.lock import LockFolder
+    from matrix.run import run as run_job
+
+    args.tiers = Tier.RESOLVE.value
+    result = run_job(open_job(args, (Planned(cell=cell),), front.progress()))
+    if result.interrupted:
+        raise KeyboardInterrupt
+    for failure in result.failures:
+        raise failure
+    (verdict,) = result.verdicts
+    resolved = verdict.observation(Tier.RESOLVE)
+    digest = resolved.detail.get("lock") if resolved is not None else None
+    if not digest:
+        why = "; ".join(verdict.reasons)
+        then = "--override or --no-deps install it against its metadata, and the cell then says so."
+        raise ProvisionError(f"{cell.name} has no lock to install: {verdict.status.value}.", why=why, then=then)
+    return LockFolder.under(Home.find(args.home).cache).read(str(digest))

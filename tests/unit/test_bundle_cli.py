@@ -84,7 +84,7 @@ def test_words_that_make_no_sense_are_refused(tmp_path: Path, text: str, code: i
 
 def test_what_the_words_come_to(tmp_path: Path, made: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     text = lock(made.shelf.add("ray", "1.0"), made.shelf.add("left", "1.0"), made.shelf.add("host", "1.0"))
-    monkeypatch.setattr(words, "_lock", lambda *_: text)
+    monkeypatch.setattr(wiring, "lock_of", lambda *_: text)
     monkeypatch.setattr(words, "_maker", lambda _: made.maker)
     freeze = tmp_path / "freeze.txt"
     freeze.write_text("host==1.0+cpu\nx @ file:///x\n")
@@ -113,7 +113,7 @@ def test_a_cell_without_a_lock_is_not_carried(tmp_path: Path, monkeypatch: pytes
         url = ["--index-url", site.url, "--home", str(tmp_path), "--out", str(tmp_path / "out")]
         heard = said("bundle", "verl==0.9.1", "vllm==0.28.0", *url)
     assert heard.code == 12, heard.err
-    assert "has no lock to carry: conflict." in heard.err
+    assert "has no lock to install: conflict." in heard.err
     assert not (tmp_path / "out").exists()
 
 
