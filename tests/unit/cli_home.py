@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,31 @@ from matrix.cli import wiring
 from matrix.gpus.inventory import Inventory
 from matrix.index.fetch import Limits
 from tests.unit.cli_stack import CELLS, Said, record_axes, said, stocked
+from tests.unit.http_server import Site
 
 ONE = "verl==0.9.1 vllm==0.24.0"
 WHEEL = "/files/vllm-0.24.0-cp38-abi3-manylinux_2_31_x86_64.whl"
+
+
+def served() -> Iterator[Site]:
+    """Serve a stack; a test that spoils it makes it a fixture of its own, others one of their module."""
+    with stocked() as site:
+        yield site
+
+
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a bare interpreter, to be made once a module."""
+    return bare_interpreter(tmp_path_factory.mktemp("bare"))
+
+
+def home(tmp_path: Path, bare: Path) -> Path:
+    """Return a fresh home of one test."""
+    return fresh_home(tmp_path, bare)
+
+
+def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settle one test."""
+    settle(monkeypatch, tmp_path)
 
 
 def bare_interpreter(folder: Path) -> Path:

@@ -7,7 +7,7 @@ import errno
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,37 +18,16 @@ from matrix.cli.main import main
 from matrix.errors import CorruptFileError, MatrixError, ToolError
 from matrix.store import Store
 from reports.front import TerminalFront
-from tests.unit.cli_home import ONE, bare_interpreter, fresh_home, settle, told
-from tests.unit.cli_stack import CELLS, Said, axes_text, check_golden, steady, stocked
+from tests.unit import cli_home
+from tests.unit.cli_home import ONE, told
+from tests.unit.cli_stack import CELLS, Said, axes_text, check_golden, steady
 from tests.unit.http_server import Site
 
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Site]:
-    with stocked() as site:
-        yield site
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    """Serve a stack of its own to a test that spoils it."""
-    with stocked() as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bare_interpreter(tmp_path_factory.mktemp("bare"))
-
-
-@pytest.fixture
-def home(tmp_path: Path, bare: Path) -> Path:
-    return fresh_home(tmp_path, bare)
-
-
-@pytest.fixture(autouse=True)
-def _settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle(monkeypatch, tmp_path)
+shared = pytest.fixture(scope="module")(cli_home.served)
+site = pytest.fixture(cli_home.served)
+bare = pytest.fixture(scope="module")(cli_home.bare)
+home = pytest.fixture(cli_home.home)
+_settled = pytest.fixture(autouse=True)(cli_home.settled)
 
 
 def _cut(content: bytes) -> bytes:

@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from matrix.errors import ToolError
 from matrix.store import Store
-from tests.unit.cli_home import ONE, WHEEL, bare_interpreter, fresh_home, settle, told
-from tests.unit.cli_stack import check_golden, steady, stocked
+from tests.unit import cli_home
+from tests.unit.cli_home import ONE, WHEEL, told
+from tests.unit.cli_stack import check_golden, steady
 from tests.unit.http_server import Site
 
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Site]:
-    with stocked() as site:
-        yield site
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    """Serve a stack of its own to a test that spoils it."""
-    with stocked() as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bare_interpreter(tmp_path_factory.mktemp("bare"))
-
-
-@pytest.fixture
-def home(tmp_path: Path, bare: Path) -> Path:
-    return fresh_home(tmp_path, bare)
-
-
-@pytest.fixture(autouse=True)
-def _settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle(monkeypatch, tmp_path)
+shared = pytest.fixture(scope="module")(cli_home.served)
+site = pytest.fixture(cli_home.served)
+bare = pytest.fixture(scope="module")(cli_home.bare)
+home = pytest.fixture(cli_home.home)
+_settled = pytest.fixture(autouse=True)(cli_home.settled)
 
 
 def _closed_port() -> int:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-COMPAT = Path(__file__).parents[1] / "compat"
+from tests.unit.kit_import import COMPAT, fresh_kit
 
-
-@pytest.fixture(autouse=True)
-def _kit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(COMPAT))
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if name == "kit" or name.startswith("kit."):
-            del sys.modules[name]
+_kit = pytest.fixture(autouse=True)(fresh_kit)
 
 
 @pytest.fixture

@@ -6,22 +6,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-COMPAT = Path(__file__).parents[1] / "compat"
+from tests.unit.kit_import import fresh_kit
 
-
-@pytest.fixture(autouse=True)
-def _kit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(COMPAT))
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if name == "kit" or name.startswith("kit."):
-            del sys.modules[name]
+_kit = pytest.fixture(autouse=True)(fresh_kit)
 
 
 def test_a_daemon_that_left_its_group_ends_with_the_sandbox() -> None:
