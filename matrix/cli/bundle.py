@@ -94,25 +94,13 @@ def run(args: argparse.Namespace, front: Front) -> int:
 
 def _cells(args: argparse.Namespace) -> list[Cell]:
     """Return the cells that the words name, in their order; raises UsageError for a word that names none."""
-    from matrix.axes import load_axes
     from matrix.cell import parse_name
     from matrix.cli import wiring
     from matrix.errors import UsageError
     from matrix.plan import SHIPPED, load_cells, plan
-    from matrix.spec import parse_cell
 
     if any(_is_spec(word) for word in args.spec):
-        return [
-            parse_cell(
-                args.spec,
-                platform=wiring.platform(args),
-                as_of=wiring.as_of(args),
-                overrides=args.override,
-                no_deps=args.no_deps,
-                added=args.added,
-                axes=load_axes(),
-            )
-        ]
+        return [wiring.cell_of(args)]
     if args.override or args.no_deps or args.added:
         raise UsageError("The name of a cell says its deviations; options do not change them.")
     shipped = load_cells(SHIPPED)

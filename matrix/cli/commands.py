@@ -67,21 +67,11 @@ def report(args: argparse.Namespace, front: Front) -> int:
 
 def check(args: argparse.Namespace, front: Front) -> int:
     """Print the verdict of one set of versions; 0 works or degraded as far as tried, 1 broken or conflict."""
-    from matrix.axes import load_axes
     from matrix.evidence import alike
     from matrix.run import run as run_job
-    from matrix.spec import parse_cell
     from matrix.verdict import exit_code
 
-    asked = parse_cell(
-        args.spec,
-        platform=wiring.platform(args),
-        as_of=wiring.as_of(args),
-        overrides=args.override,
-        no_deps=args.no_deps,
-        added=args.added,
-        axes=load_axes(),
-    )
+    asked = wiring.cell_of(args)
     job = wiring.open_job(args, (Planned(cell=asked),), front.progress())
     result = run_job(job)
     (verdict,) = result.verdicts

@@ -161,24 +161,13 @@ def _named(name: str, args: argparse.Namespace, entries: dict[str, Shelved]) -> 
 
 def _cell(args: argparse.Namespace) -> Cell:
     """Return the cell that the words name, by its one name or by specs."""
-    from matrix.axes import load_axes
-    from matrix.spec import parse_cell
-
     if not args.spec:
         raise UsageError(f"`env {args.action}` takes a cell.", then="Write its name, or PACKAGE==VERSION for its axes.")
     if len(args.spec) == 1 and not _is_spec(args.spec[0]):
         if args.override or args.no_deps or args.added or args.python or args.platform or args.exclude_newer:
             raise UsageError("The name of a cell says its platform and deviations; options do not change them.")
         return parse_name(args.spec[0])
-    return parse_cell(
-        args.spec,
-        platform=wiring.platform(args),
-        as_of=wiring.as_of(args),
-        overrides=args.override,
-        no_deps=args.no_deps,
-        added=args.added,
-        axes=load_axes(),
-    )
+    return wiring.cell_of(args)
 
 
 def _is_spec(word: str) -> bool:

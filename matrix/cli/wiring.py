@@ -282,3 +282,19 @@ def lock_of(cell: Cell, args: argparse.Namespace, front: Front) -> str:
         then = "--override or --no-deps install it against its metadata, and the cell then says so."
         raise ProvisionError(f"{cell.name} has no lock to install: {verdict.status.value}.", why=why, then=then)
     return LockFolder.under(Home.find(args.home).cache).read(str(digest))
+
+
+def cell_of(args: argparse.Namespace) -> Cell:
+    """Return the cell that specs and the options of target and deviation name; raises UsageError as `parse_cell`."""
+    from matrix.axes import load_axes
+    from matrix.spec import parse_cell
+
+    return parse_cell(
+        args.spec,
+        platform=platform(args),
+        as_of=as_of(args),
+        overrides=args.override,
+        no_deps=args.no_deps,
+        added=args.added,
+        axes=load_axes(),
+    )

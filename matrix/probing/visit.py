@@ -77,29 +77,19 @@ class Visitor:
             outcome = Outcome.UNTESTED if error.wheel_missing else Outcome.BROKEN
             then = error.then if error.wheel_missing else ""
             line = " ".join(f"cannot be installed: {error.what} {error.why} {then}".split())
-            return Probed(observations=(self._kept(subject, outcome, line),))
+            return Probed(observations=(keep(self.prober, subject, outcome, line),))
         try:
             # What is really there, which may be more than the lock says: an alias of a build under another name.
             subject = self.prober.subject(cell, digest, environment.installed)
             cost = _cost(environment)
             told, seconds = _told(environment), environment.seconds
-            installed = () if environment.reused else (self._kept(subject, Outcome.OK, told, cost, seconds),)
+            installed = () if environment.reused else (keep(self.prober, subject, Outcome.OK, told, cost, seconds),)
             tell(told)
             probed = self.prober.run(subject, environment, tell)
             return replace(probed, observations=(*installed, *probed.observations))
         finally:
             with self._installing:
                 self.provisioner.release(environment)
-
-    def _kept(
-        self,
-        subject: Subject,
-        outcome: Outcome,
-        reason: str,
-        detail: Mapping[str, object] | None = None,
-        seconds: float = 0.0,
-    ) -> Observation:
-        return keep(self.prober, subject, outcome, reason, detail, seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
