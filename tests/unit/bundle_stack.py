@@ -168,3 +168,23 @@ def swapped(path: Path, change: Callable[[bytes], bytes]) -> bytes:
     before = path.read_bytes()
     path.write_bytes(change(before))
     return before
+
+
+NAME = "ray1.0" if PYTHON == "3.12" else f"ray1.0-py{PYTHON}"
+OTHER = NAME.replace("1.0", "1.1")
+SERVER = "ray/core/gcs_server"
+
+
+def two(made: Stack, size: int = 4 << 20, **more: object) -> Bundle:
+    """Make a bundle of two cells that share a package; one with a file that is run."""
+    shared = made.shelf.add("shared", "1.0")
+    files = {"ray/__init__.py": "x = 1\n", SERVER: "#!/bin/sh\necho served\n"}
+    first = made.shelf.add("ray", "1.0", files=files, modes={SERVER: 0o755})
+    second = made.shelf.add("ray", "1.1")
+    cells = ((cell("1.0"), lock(first, shared)), (cell("1.1"), lock(second, shared)))
+    return made.make(*cells, part_size=size, **more)
+
+
+def files_in(folder: Path) -> set[str]:
+    """Return the paths below a folder."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
