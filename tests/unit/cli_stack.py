@@ -163,6 +163,7 @@ _VARIES = (
     (r'("(?:uv|python|verl-matrix)": ")\d+\.\d+\.\d+[\w.+]*"', r'\1X"'),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE"),
     (r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", "DATE"),
+    (r'("line": "\w+: .*, )\d{4}-\d\d-\d\d"', r'\1DAY"'),
     (r'("seconds": )\d+(\.\d+)?', r"\1S"),
     (r'("bytes_read": )\d+', r"\1N"),
     (r'("wheel_bytes": )\d+', r"\1N"),
