@@ -125,7 +125,7 @@ def judge(toggle: Toggle, recipe: Recipe, release: Composing, wiring: Sequence[W
     Raises:
         UsageError: the recipe itself cannot run with the release, or its settings do not compose there.
     """
-    known = load_known() if wiring is None else wiring
+    known = load_wiring() if wiring is None else wiring
     version, plan = release.version, toggle.plan_for(recipe)
     base = recipe.words(version, plan)
     if refusal := release.compose(DEFAULT, base).refusal:
@@ -200,12 +200,15 @@ def resolved(keys: Mapping[str, object]) -> dict[str, object]:
 
 def load_toggles(path: Path = TOGGLES) -> tuple[Toggle, ...]:
     """Return the toggles of the data file; raises DataError where it is wrong."""
-    return _read(path)[0]
-
-
-def load_known(path: Path = TOGGLES) -> tuple[Wire, ...]:
-    """Return what is known of keys beyond their names: of the configuration check, and of toggles alone."""
-    return (*load_wiring(), *_read(path)[1])
+    whole = read(path)
+    toggles: dict[str, Toggle] = {}
+    for row in whole.tables("toggle"):
+        toggle = _toggle(row)
+        if toggle.name in toggles:
+            raise row.error("name", f"`{toggle.name}` is there twice")
+        toggles[toggle.name] = toggle
+    whole.end()
+    return tuple(toggles.values())
 
 
 def toggle_named(name: str) -> Toggle:
@@ -215,19 +218,6 @@ def toggle_named(name: str) -> Toggle:
         return known[name]
     near = near_names(name, known)
     raise UsageError(f"There is no toggle `{name}`.", then=f"Toggles: {', '.join(near or known)}.")
-
-
-def _read(path: Path) -> tuple[tuple[Toggle, ...], tuple[Wire, ...]]:
-    whole = read(path)
-    toggles: dict[str, Toggle] = {}
-    for row in whole.tables("toggle"):
-        toggle = _toggle(row)
-        if toggle.name in toggles:
-            raise row.error("name", f"`{toggle.name}` is there twice")
-        toggles[toggle.name] = toggle
-    dead = tuple(_dead(row) for row in whole.tables("dead"))
-    whole.end()
-    return tuple(toggles.values()), dead
 
 
 def _toggle(row: Table) -> Toggle:
@@ -263,14 +253,6 @@ def _setting(row: Table) -> Setting:
     )
     row.end()
     return setting
-
-
-def _dead(row: Table) -> Wire:
-    wire = Wire(
-        key=row.text("key"), releases=_range(row), says=Says.INERT, why=row.text("why"), source=row.text("source")
-    )
-    row.end()
-    return wire
 
 
 def _range(row: Table) -> SpecifierSet:

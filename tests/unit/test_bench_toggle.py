@@ -10,7 +10,8 @@ from packaging.version import Version
 
 from bench.composed import Recorded, load, nested
 from bench.recipes import RECIPES, Kind, fitted, recipe_named
-from bench.toggle import Judged, Side, Standing, judge, load_known, load_toggles, toggle_named
+from bench.toggle import Judged, Side, Standing, judge, load_toggles, toggle_named
+from matrix.config.wiring import load_wiring
 from matrix.errors import DataError, UsageError
 
 RECORD = load(Path(__file__).parent / "golden" / "bench" / "configurations.json.gz")
@@ -25,7 +26,7 @@ def release(text: str) -> Recorded:
 
 @functools.cache
 def judged(toggle: str, text: str, recipe: str = "ppo-short") -> Judged:
-    return judge(toggle_named(toggle), recipe_named(recipe), release(text), load_known())
+    return judge(toggle_named(toggle), recipe_named(recipe), release(text), load_wiring())
 
 
 @pytest.mark.parametrize("text", list(RECORD))
