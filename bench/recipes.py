@@ -2,7 +2,7 @@
 
 One workload definition for all three benches: `ppo` is verl's `main_ppo` whole, `update` its engine's updates alone,
 `rollout` the vLLM engine alone as verl configures it. What verl is told comes from the settings that a launch uses
-(tests/compat/ppo/gpu_settings.py), put right for releases that name a key otherwise.
+(tests/compat/ppo/gpu_settings.py), which names the keys as each release does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -99,7 +99,7 @@ class Recipe:
             reward=here / "reward.py",
         )  # fmt: skip
         made = settings.Plan(**{**self.plan, **(plan or {})})
-        return fitted(settings.overrides(made, place, str(release), "flash-attn" in self.packages), release)
+        return tuple(settings.overrides(made, place, str(release), "flash-attn" in self.packages))
 
     def environment(self, plan: Mapping[str, object] | None = None) -> dict[str, str]:
         """Return the variables that a launch sets, which may switch off what a key switches on."""
@@ -107,29 +107,6 @@ class Recipe:
         made = settings.Plan(**{**self.plan, **(plan or {})})
         found: dict[str, str] = settings.environment(made, Path("/bench"), Path("/bench/metrics.jsonl"))
         return found
-
-
-_RENAMED = (
-    # key or node of 0.7.1 and newer, releases that name it otherwise, their name ("" for none)
-    ("reward.custom_reward_function", SpecifierSet("<0.7.1"), "custom_reward_function"),
-    ("reward.num_workers", SpecifierSet("<0.7.1"), ""),
-)
-
-
-def fitted(words: Sequence[str], release: Version) -> tuple[str, ...]:
-    """Return overrides written for verl 0.7.1 and newer with the names of a release; what it does not have is left out.
-
-    Only keys that say where things are or how a launch starts are renamed here; what a toggle sets never is.
-    """
-    found = []
-    for word in words:
-        key, equals, value = word.partition("=")
-        for node, releases, name in _RENAMED:
-            if (key == node or key.startswith(f"{node}.")) and releases.contains(release, prereleases=True):
-                key = name + key.removeprefix(node) if name else ""
-        if key:
-            found.append(f"{key}{equals}{value}")
-    return tuple(found)
 
 
 def ppo_short() -> Recipe:

@@ -9,7 +9,7 @@ import pytest
 from packaging.version import Version
 
 from bench.composed import Recorded, load, nested
-from bench.recipes import RECIPES, Kind, fitted, recipe_named
+from bench.recipes import RECIPES, Kind, recipe_named
 from bench.toggle import Judged, Side, Standing, judge, load_toggles, toggle_named
 from matrix.config.wiring import load_wiring
 from matrix.errors import DataError, UsageError
@@ -186,12 +186,6 @@ def test_a_recipe_names_its_hardware_and_its_needs() -> None:
     assert toggle_named("ulysses").plan_for(recipes[0]) == {"devices": 2}
     assert toggle_named("torch-compile").plan_for(recipes[0]) == {"graphs": "default", "devices": 1}
     assert "TORCHDYNAMO_DISABLE" not in recipes[0].environment({"graphs": "default"})
-
-
-def test_names_of_older_releases() -> None:
-    words = ("reward.custom_reward_function.path=/r.py", "reward.num_workers=1", "trainer.nnodes=1")
-    assert fitted(words, Version("0.7.0")) == ("custom_reward_function.path=/r.py", "trainer.nnodes=1")
-    assert fitted(words, Version("0.7.1")) == words
 
 
 def test_a_record_that_is_none() -> None:

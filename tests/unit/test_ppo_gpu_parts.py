@@ -56,6 +56,14 @@ def test_keys_that_a_release_lacks_are_left_out(version: str, has: bool) -> None
     assert len({word.split("=")[0] for word in found}) == len(found)
 
 
+@pytest.mark.parametrize("version", ["0.6.0", "0.6.1", "0.7.0"])
+def test_names_of_older_releases(version: str) -> None:
+    found = words(version, more=("reward.num_workers=3",))
+    assert "custom_reward_function.path=/r.py" in found
+    assert [word for word in found if word.startswith("reward.")] == ["reward.num_workers=3"]
+    assert "reward.custom_reward_function.path=/r.py" in words("0.7.1")
+
+
 @pytest.mark.parametrize("flash", [True, False])
 def test_sequences_are_packed_only_with_flash_attention(flash: bool) -> None:
     found = words("0.9.1", flash=flash)
@@ -331,7 +339,7 @@ def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flash: bool, *
 
     driver = Driver(FakeNvml([[100], [200]]))
     seen = [driver.devices()[1]]
-    monkeypatch.setattr(gpu_run, "_meter", lambda: (GpuMeter(driver, seen, every=0.01), seen))
+    monkeypatch.setattr(gpu_run, "_meter", lambda count: (GpuMeter(driver, seen, every=0.01), seen))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if flash else None)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.9.1")
     config = tmp_path / "model" / "config.json"
@@ -411,10 +419,20 @@ def test_what_watches_the_gpus(monkeypatch: pytest.MonkeyPatch, named: str | Non
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
     monkeypatch.setattr(gpu_run, "Driver", lambda: Driver(FakeNvml([[5], [5]])))
-    meter, devices = gpu_run._meter()
+    meter, devices = gpu_run._meter(len(expected))
     assert meter is not None
     assert [device.index for device in devices] == expected
     assert meter.before == 5 * len(expected)
+
+
+def test_a_run_takes_as_many_gpus_as_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ppo.gpu_run as gpu_run
+    from ppo.gpu import Driver
+
+    monkeypatch.setattr(gpu_run, "Driver", lambda: Driver(FakeNvml([[5], [5]])))
+    assert [device.index for device in gpu_run._meter(1)[1]] == [0]
+    with pytest.raises(ValueError, match="3 GPUs are asked for, and 2 are visible"):
+        gpu_run._meter(3)
 
 
 def test_without_a_driver_nothing_watches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,4 +440,4 @@ def test_without_a_driver_nothing_watches(monkeypatch: pytest.MonkeyPatch) -> No
     from ppo.gpu import Driver
 
     monkeypatch.setattr(gpu_run, "Driver", lambda: Driver(FakeNvml([], fails="start")))
-    assert gpu_run._meter() == (None, [])
+    assert gpu_run._meter(1) == (None, [])

@@ -36,14 +36,16 @@ DRIVER = """
 import contextlib, importlib.metadata, sys
 sys.path.insert(0, {compat!r})
 importlib.metadata.version = lambda name: "0.9.1"
-from ppo import gpu_run, launch
+from ppo import gpu_run, launch, workload
 from ppo.gpu import Device, GpuMeter
 class Driver:
     def used(self, index):
         return 7 << 30
 devices = [Device(1, "GPU-b", "NVIDIA H200")]
 launch._alone = contextlib.nullcontext  # a real launch on this machine has nothing to do with these
-gpu_run._meter = lambda: (GpuMeter(Driver(), devices), devices)
+# What writes the model of a CPU is no part of this environment.
+workload.write = lambda planned, out: workload.Written(actor=out, critic=out, train=out, test=out)
+gpu_run._meter = lambda count: (GpuMeter(Driver(), devices), devices)
 sys.executable = {stand_in!r}
 sys.argv = ["launch.py", *{words!r}]
 sys.exit(launch.main())
@@ -84,6 +86,11 @@ def test_a_launch_on_a_gpu_tells_of_itself(tmp_path: Path) -> None:
     gpu = result["gpu"]
     assert (gpu["before"], gpu["peak"], gpu["left"], gpu["devices"]) == (7 << 30, 7 << 30, 0, ["NVIDIA H200"])
     assert gpu["plan"]["estimator"] == "gae"
+    assert result["plan"] == gpu["plan"]
+    assert result["more"] == ["trainer.balance_batch=False"]
+    assert result["release"] == "0.9.1"
+    assert set(result["versions"].values()) == {"0.9.1"}
+    assert result["began"] > 1e9
     command = json.loads((out / "command.json").read_text(encoding="utf-8"))
     assert command[1:3] == ["-m", "verl.trainer.main_ppo"]
     assert command[-1] == "trainer.balance_batch=False"
@@ -92,6 +99,18 @@ def test_a_launch_on_a_gpu_tells_of_itself(tmp_path: Path) -> None:
     assert "Started a local Ray instance" in (out / "stamped.txt").read_text(encoding="utf-8")
     assert not (out / "ray_logs").exists()
     assert not _running("sleep 61.5")
+
+
+CPU = ("--device", "cpu", "--steps", "3", "--set", "trainer.save_freq=-1")
+
+
+def test_a_launch_on_a_cpu_takes_settings_and_tells_of_itself(tmp_path: Path) -> None:
+    code, result, out = launched(tmp_path, *CPU, steps=3)
+    assert (code, result["code"], result["device"]) == (0, 0, "cpu")
+    assert (result["release"], result["plan"]["steps"], result["more"]) == ("0.9.1", 3, ["trainer.save_freq=-1"])
+    command = json.loads((out / "command.json").read_text(encoding="utf-8"))
+    assert "trainer.total_training_steps=3" in command
+    assert command[-1] == "trainer.save_freq=-1"
 
 
 def test_a_launch_that_fails_keeps_what_ray_wrote(tmp_path: Path) -> None:

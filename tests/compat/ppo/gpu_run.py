@@ -100,7 +100,8 @@ def prepare(out: Path, plan: Plan, compat: Path, *, estimator: str = "auto", hid
     """Write model and data of a plan below `out` and return the run, ready to start.
 
     `estimator` `auto` is `gae` with flash-attn and `grpo` without, because verl's critic asks for flash-attn whatever
-    it is told. Raises OSError where the GPU cannot be asked, ValueError where there is no such shape.
+    it is told. Raises OSError where the GPU cannot be asked, ValueError where there is no such shape, or where fewer GPUs
+    are visible than the plan has devices.
     """
     flash = not hide_flash and importlib.util.find_spec("flash_attn") is not None
     version = importlib.metadata.version("verl")
@@ -109,7 +110,7 @@ def prepare(out: Path, plan: Plan, compat: Path, *, estimator: str = "auto", hid
     environment = gpu_settings.environment(plan, compat, out / "metrics.jsonl")
     site = customize(out / "site", hidden="flash_attn" if hide_flash else "")
     environment["PYTHONPATH"] = f"{site}{os.pathsep}{compat}"
-    meter, devices = _meter()
+    meter, devices = _meter(plan.devices)
     if devices:
         # As indices: vLLM up to 0.21 turns each word of the variable into a number, which a UUID is not.
         environment[VISIBLE] = ",".join(str(device.index) for device in devices)
@@ -146,10 +147,13 @@ def _written(plan: Plan, out: Path) -> Place:
     return Place(model=model, train=train, test=test, out=out, reward=reward)
 
 
-def _meter() -> tuple[GpuMeter | None, list[Device]]:
-    """Return what watches the visible GPUs, and them; (None, []) where no driver answers."""
+def _meter(count: int) -> tuple[GpuMeter | None, list[Device]]:
+    """Return what watches the first `count` of the visible GPUs, and them; (None, []) where no driver answers."""
     with contextlib.suppress(OSError):
         driver = Driver()
         devices = visible(driver.devices(), os.environ.get(VISIBLE))
-        return GpuMeter(driver, devices), devices
+        if len(devices) < count:
+            # Ray would wait for the others without a word.
+            raise ValueError(f"{count} GPUs are asked for, and {len(devices)} are visible")
+        return GpuMeter(driver, devices[:count]), devices[:count]
     return None, []

@@ -113,8 +113,11 @@ def environment(plan: Plan, compat: Path, metrics: Path) -> dict[str, str]:
 
 
 def overrides(plan: Plan, place: Place, version: str, flash: bool) -> list[str]:
-    """Return the hydra overrides for a release of verl; `flash` is whether flash-attn can be imported."""
-    return [
+    """Return the hydra overrides for a release of verl; `flash` is whether flash-attn can be imported.
+
+    What `plan.more` sets comes last and is never renamed: it is what somebody asks for.
+    """
+    made = [
         *_data(plan, place),
         *_actor(plan, place, flash),
         # Named without a critic too: its configuration is read whether there is one or not.
@@ -124,8 +127,31 @@ def overrides(plan: Plan, place: Place, version: str, flash: bool) -> list[str]:
         *(_critic(plan, version, flash) if plan.critic else []),
         *_trainer(plan, place),
         *_quick(version),
-        *plan.more,
     ]
+    return [*fitted(made, version), *plan.more]
+
+
+_RENAMED = (
+    # key or node as it is named here, the release that named it so first, its name before ("" for none)
+    ("reward.custom_reward_function", (0, 7, 1), "custom_reward_function"),
+    ("reward.num_workers", (0, 7, 1), ""),
+)
+
+
+def fitted(words: list[str], version: str) -> list[str]:
+    """Return overrides written for verl 0.7.1 and newer with the names of a release; what it does not have is left out.
+
+    Only keys that say where things are or how a launch starts are renamed here; what a toggle sets never is.
+    """
+    found = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        for node, since, before in _RENAMED:
+            if (key == node or key.startswith(f"{node}.")) and release(version) < since:
+                key = before + key[len(node) :] if before else ""
+        if key:
+            found.append(f"{key}{equals}{value}")
+    return found
 
 
 def _data(plan: Plan, place: Place) -> list[str]:

