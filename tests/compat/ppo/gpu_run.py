@@ -100,8 +100,8 @@ def prepare(out: Path, plan: Plan, compat: Path, *, estimator: str = "auto", hid
     """Write model and data of a plan below `out` and return the run, ready to start.
 
     `estimator` `auto` is `gae` with flash-attn and `grpo` without, because verl's critic asks for flash-attn whatever
-    it is told. Raises OSError where the GPU cannot be asked, ValueError where there is no such shape, or fewer GPUs than
-    the plan asks for are visible.
+    it is told. Raises OSError where the GPU cannot be asked, ValueError where there is no such shape, or too few GPUs
+    are visible.
     """
     flash = not hide_flash and importlib.util.find_spec("flash_attn") is not None
     version = importlib.metadata.version("verl")
