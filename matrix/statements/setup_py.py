@@ -1,0 +1,242 @@
+"""Reading of setup.py as syntax: `install_requires` and `extras_require` of its call of `setup`; nothing is run.
+
+Names, lists, sums, dictionaries, and what is assigned, appended or extended at module level are followed; a value made
+in another way is a remark.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from matrix.statements.statement import PYTHON, Force, Inclusion, Notes, Reading, Source, Statement
+
+_FIELDS = {"install_requires": "", "setup_requires": "build", "tests_require": "extra test"}
+
+
+class _UnfollowedError(Exception):
+    """A value that is made in a way that is not followed; holds the node."""
+
+    def __init__(self, node: ast.AST) -> None:
+        super().__init__()
+        self.node = node
+
+
+def read_setup(text: str, file: str) -> Reading:
+    """Return what setup.py asks for; scopes are "", `extra NAME` and `build`.
+
+    A file that is no Python is a remark with its line.
+    """
+    notes = Notes(file, Source.SETUP)
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        notes.remark(getattr(error, "lineno", None) or 1, f"this is no Python: {error}")
+        return notes.reading()
+    reader = _Reader(notes)
+    reader.block(tree.body)
+    name = ""
+    for call in _setups(tree):
+        for keyword in call.keywords:
+            if keyword.arg == "name" and isinstance(keyword.value, ast.Constant):
+                name = str(keyword.value.value)
+            elif keyword.arg is not None:
+                reader.field(keyword.arg, keyword.value)
+    return replace(notes.reading(), name=canonicalize_name(name) if name else "")
+
+
+def _setups(tree: ast.Module) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if getattr(called, "id", getattr(called, "attr", "")) == "setup":
+                yield node
+
+
+class _Reader:
+    """Follows the values of names; `field` says what a keyword of `setup` asks for."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._names: dict[str, list[ast.expr] | dict[str, list[ast.expr]] | ast.expr] = {}
+
+    def block(self, body: list[ast.stmt]) -> None:
+        """Take in assignments, also those below `if`, `try` and `with`: each may be the one that counts."""
+        for node in body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self._names[name] = self._kept(value)
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                    self._names[name] = self._kept(value)
+                case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value):
+                    self._extend(name, value)
+                case ast.Assign(
+                    targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key))]
+                ):
+                    kept = self._names.get(name)
+                    if isinstance(kept, dict):
+                        kept[key] = self._list_or_none(node.value)
+                case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method), args=[given])):
+                    self._changed(name, method, given)
+                case ast.If(body=inner, orelse=other) | ast.For(body=inner, orelse=other):
+                    self.block(inner)
+                    self.block(other)
+                case ast.Try(body=inner) | ast.With(body=inner):
+                    self.block(inner)
+                case _:
+                    continue
+
+    def _changed(self, name: str, method: str, given: ast.expr) -> None:
+        match method:
+            case "append":
+                self._extend(name, ast.List(elts=[given], ctx=ast.Load()))
+            case "extend":
+                self._extend(name, given)
+            case "update":
+                self._merge(name, given)
+            case _:
+                return
+
+    def field(self, name: str, value: ast.expr) -> None:
+        """Keep what this keyword of `setup` says."""
+        if name in _FIELDS:
+            self._say(value, _FIELDS[name])
+        elif name == "extras_require":
+            try:
+                extras = self._dictionary(value)
+            except _UnfollowedError as unknown:
+                self._notes.remark(_line(unknown.node, value), "extras_require is made in a way that is not followed")
+                return
+            for extra, items in extras.items():
+                for item in items:
+                    self._item(item, f"extra {canonicalize_name(extra.partition(':')[0])}" if extra else "")
+        elif name == "python_requires" and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            self._python(value)
+
+    def _python(self, node: ast.Constant) -> None:
+        try:
+            within = SpecifierSet(str(node.value))
+        except InvalidSpecifier:
+            self._notes.remark(node.lineno, f"python_requires `{node.value}` is no range")
+            return
+        self._notes.keep(
+            Statement(
+                place=self._notes.place(node.lineno),
+                package=PYTHON,
+                text=f"python_requires={node.value}",
+                source=Source.SETUP,
+                force=Force.ASKS,
+                specifier=within,
+            )
+        )
+
+    def _say(self, value: ast.expr, scope: str) -> None:
+        try:
+            items = self._list(value)
+        except _UnfollowedError as unknown:
+            self._notes.remark(_line(unknown.node, value), "what is required is made in a way that is not followed")
+            return
+        for item in items:
+            self._item(item, scope)
+
+    def _item(self, node: ast.expr, scope: str) -> None:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value.strip():
+                for text in node.value.strip().splitlines():
+                    self._notes.say(text.strip(), node.lineno, Force.ASKS, scope=scope)
+        elif (path := _opened(node)) is not None:
+            self._notes.keep(
+                Inclusion(place=self._notes.place(_line(node, node)), target=path, source=Source.SETUP, scope=scope)
+            )
+        else:
+            self._notes.remark(_line(node, node), "a requirement is made in a way that is not followed")
+
+    def _kept(self, value: ast.expr) -> list[ast.expr] | dict[str, list[ast.expr]] | ast.expr:
+        for read in (self._list, self._dictionary):
+            try:
+                return read(value)
+            except _UnfollowedError:
+                continue
+        return value
+
+    def _extend(self, name: str, value: ast.expr) -> None:
+        kept = self._names.get(name)
+        if isinstance(kept, list):
+            self._names[name] = kept + self._list_or_none(value)
+
+    def _merge(self, name: str, value: ast.expr) -> None:
+        kept = self._names.get(name)
+        if isinstance(kept, dict):
+            try:
+                kept.update(self._dictionary(value))
+            except _UnfollowedError:
+                self._notes.remark(_line(value, value), f"`{name}` is added to in a way that is not followed")
+
+    def _list_or_none(self, value: ast.expr) -> list[ast.expr]:
+        try:
+            return self._list(value)
+        except _UnfollowedError:
+            return [value]
+
+    def _list(self, value: ast.expr) -> list[ast.expr]:
+        """Return the items of a list; raises _UnfollowedError."""
+        match value:
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                return [found for item in items for found in self._spread(item)]
+            case ast.Name(id=name) if isinstance(kept := self._names.get(name), list):
+                return list(kept)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._list(left) + self._list(right)
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key)):
+                kept = self._names.get(name)
+                if isinstance(kept, dict) and key in kept:
+                    return list(kept[key])
+            case ast.Call(func=ast.Name(id="list" | "sorted" | "set" | "tuple"), args=[inner]):
+                return self._list(inner)
+            case ast.Constant(value=str()):
+                return [value]
+            case _ if _opened(value) is not None:
+                return [value]
+        raise _UnfollowedError(value)
+
+    def _spread(self, item: ast.expr) -> list[ast.expr]:
+        match item:
+            case ast.Starred(value=inner):
+                return self._list(inner)
+            case ast.Name(id=name) if isinstance(kept := self._names.get(name), list):
+                return list(kept)
+            case _:
+                return [item]
+
+    def _dictionary(self, value: ast.expr) -> dict[str, list[ast.expr]]:
+        """Return the lists of a dictionary by key; raises _UnfollowedError."""
+        match value:
+            case ast.Name(id=name) if isinstance(kept := self._names.get(name), dict):
+                return dict(kept)
+            case ast.Dict(keys=keys, values=values):
+                found: dict[str, list[ast.expr]] = {}
+                for key, item in zip(keys, values, strict=True):
+                    if key is None:
+                        found.update(self._dictionary(item))
+                    elif isinstance(key, ast.Constant) and isinstance(key.value, str):
+                        found[key.value] = self._list_or_none(item)
+                    else:
+                        raise _UnfollowedError(key)
+                return found
+        raise _UnfollowedError(value)
+
+
+def _opened(node: ast.expr) -> str | None:
+    """Return the name of a requirements file that is read in the expression, None where none is."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value.endswith((".txt", ".in")):
+            return inner.value if not isinstance(node, ast.Constant) else None
+    return None
+
+
+def _line(node: ast.AST, fallback: ast.expr) -> int:
+    return int(getattr(node, "lineno", getattr(fallback, "lineno", 1)))
