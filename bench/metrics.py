@@ -141,7 +141,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the launch says of itself (`result.json`): exit code, seconds, GPUs, when each phase was reached."""
+    """What the launch says of itself (`result.json`): exit code, seconds, GPUs, when each phase was reached.
+
+    `reached` counts seconds from `began`, a moment of the clock on the wall (0.0 where it is not told).
+    """
 
     code: int
     seconds: float
@@ -153,6 +156,7 @@ class Outcome:
     gpu_peak: int | None = None
     gpu_left: int | None = None
     left_behind: tuple[str, ...] = ()
+    began: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +197,7 @@ class Launch:
 
 
 def read_outcome(path: Path) -> Outcome:
-    """Return what a launch's `result.json` says; raises DataError where it is not one, or one of a CPU alone."""
+    """Return what a launch's `result.json` says; raises DataError where it is not one, or names no release."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         gpu = told.get("gpu") or {}
@@ -201,13 +205,15 @@ def read_outcome(path: Path) -> Outcome:
             code=int(told["code"]),
             seconds=float(told["seconds"]),
             device=str(told.get("device", "cpu")),
-            release=Version(gpu["release"]),
+            # Earlier launches told both of a GPU alone.
+            release=Version(told.get("release") or gpu["release"]),
             gpus=tuple(str(name) for name in gpu.get("devices", ())),
-            plan=dict(gpu.get("plan", {})),
+            plan=dict(told.get("plan") or gpu.get("plan", {})),
             reached={str(name): float(value) for name, value in told.get("reached", {}).items()},
             gpu_peak=gpu.get("peak"),
             gpu_left=gpu.get("left"),
             left_behind=tuple(told.get("left_behind", ())),
+            began=float(told.get("began", 0.0)),
         )
     except OSError as error:
         raise DataError(path, "", f"cannot be read: {error}", then="The launch may have been killed.") from error
@@ -350,7 +356,9 @@ def _figure(
 def _epochs(phase: Phase, plan: Mapping[str, object]) -> int:
     """Return how often an update goes through the batch: 1 but where the plan's further settings say otherwise."""
     more = plan.get("more")
-    told = {"critic": 0, "actor": 1}
+    # The small workload of a CPU says it in a field of its own.
+    whole = plan.get("epochs")
+    told = {"critic": 0, "actor": whole if isinstance(whole, int) else 1}
     for word in more if isinstance(more, list | tuple) else ():
         key, _, value = str(word).lstrip("+").partition("=")
         worker = {"actor_rollout_ref.actor.ppo_epochs": "actor", "critic.ppo_epochs": "critic"}.get(key)

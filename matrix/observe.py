@@ -13,6 +13,8 @@ from matrix.tier import Outcome, Tier
 SCHEMA = 1
 MACHINE, THRESHOLD, TRIALS = "machine", "threshold/", ("trial/", "memory/")
 """What the probes are called that measure and judge nothing; their names begin so."""
+LAUNCH = "launch/"
+"""What a launch of a bench is called: its name begins so. It measures and judges nothing."""
 INSTALL = "install"
 """The probe under whose name it is kept that a cell was installed, or why it cannot be."""
 
@@ -44,8 +46,8 @@ class Question:
 
     @property
     def measures(self) -> bool:
-        """Return whether it measures and judges nothing: a machine's fingerprint, a threshold of memory, a trial."""
-        return self.probe == MACHINE or self.probe.startswith((THRESHOLD, *TRIALS))
+        """Return whether it measures and judges nothing: a machine's fingerprint, a threshold, a trial, a launch."""
+        return self.probe == MACHINE or self.probe.startswith((THRESHOLD, *TRIALS, LAUNCH))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
