@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from matrix import __version__
 from matrix.cell import Cell
@@ -79,7 +79,9 @@ class Asking:
         except MatrixError as error:
             self.refuse(cell, Refusal.of(error))
             return None
-        stored = None if self._job.again else self._job.store.get(asked.key)
+        stored = self._job.store.get(asked.key)
+        if stored is not None and self._job.again and (self._job.since is None or stored.at < self._job.since):
+            stored = None
         if stored is not None and max_age is not None and stored.detail.get("volatile") is not False:
             stored = self._job.store.get(asked.key, max_age)
         # "Untested" is no answer: what kept the probe from one may be gone by now.
@@ -145,5 +147,10 @@ class Asking:
 
 def untested(cell: Cell, tier: Tier, reason: str, job: Job) -> Observation:
     """Return an observation that says why `cell` has no answer at `tier`; it is shown and never stored."""
+    return untested_at(cell, tier, reason, job.clock())
+
+
+def untested_at(cell: Cell, tier: Tier, reason: str, at: datetime) -> Observation:
+    """Return the observation of `untested`, made at that moment."""
     question = Question(cell=cell.name, probe=tier.value, tier=tier, tool=__version__, reads={})
-    return Observation(question=question, outcome=Outcome.UNTESTED, reason=reason, at=job.clock())
+    return Observation(question=question, outcome=Outcome.UNTESTED, reason=reason, at=at)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from matrix.asking import Refusal
 from matrix.cell import Cell
@@ -18,6 +19,9 @@ from matrix.gpus.fingerprint import PROBE as MACHINE
 from matrix.job import Job, Probed, Progress, Tally, Visitor
 from matrix.observe import INSTALL, Observation
 from matrix.tier import RANKS, Outcome, Tier
+
+if TYPE_CHECKING:
+    from matrix.executors.protocol import Executor
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +70,10 @@ def visit_all(job: Job, resolved: Mapping[str, Observation]) -> Visits:
     try:
         visitor = _made(job.visitor, visits, cells)
         if visitor is not None:
-            _visit_each(job, visitor, cells, resolved, visits, reused)
+            try:
+                _visit_each(job, visitor, cells, resolved, visits, reused)
+            finally:
+                visitor.close()
     except KeyboardInterrupt:
         visits.interrupted = True
     job.progress.end(tiers[-1])
@@ -75,7 +82,7 @@ def visit_all(job: Job, resolved: Mapping[str, Observation]) -> Visits:
     return visits
 
 
-def _made(make: Callable[[], Visitor], visits: Visits, cells: Sequence[Cell]) -> Visitor | None:
+def _made(make: Callable[[], Executor], visits: Visits, cells: Sequence[Cell]) -> Executor | None:
     """Return the visitor; where there can be none (no uv, no probes) that is every cell's refusal."""
     try:
         return make()
@@ -93,7 +100,7 @@ def _visit_each(
     reused: dict[str, Probed],
 ) -> None:
     """Visit the cells, as many at once as the visitor says; raises KeyboardInterrupt once all have been ended."""
-    width = min(visitor.width, len(cells)) if Tier.GPU in job.tiers else 1
+    width = min(visitor.width, len(cells))
     if width <= 1:
         for cell in cells:
             _visit(job, visitor, cell, resolved.get(cell.name), visits, reused)

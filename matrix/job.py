@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from packaging.version import Version
 
@@ -19,6 +19,10 @@ from matrix.plan import Planned
 from matrix.store import Store
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict
+
+if TYPE_CHECKING:
+    from matrix.executors.protocol import Executor
+    from matrix.grid import Row
 
 Versions = Mapping[Axis, Version]
 
@@ -66,7 +70,7 @@ class Visitor(Protocol):
 
     @property
     def width(self) -> int:
-        """Return how many cells may be visited at once: as many as there are GPUs, 1 at least."""
+        """Return how many cells may be visited at once, 1 at least."""
 
     def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
         """Return what the probes say, each stored; raises MatrixError where they cannot be run."""
@@ -125,6 +129,7 @@ class Job:
         progress: who is told.
         tiers: which tiers are tried.
         again: ask even what was answered.
+        since: what was answered after that moment is not asked again, all the same.
         max_age: a resolver's answer older than this is asked again, but for cells as of a date, which never age.
         from_lock: whether axes that a cell does not pin are checked at the version that its lock has.
         workers: how many processes the surface tier may use.
@@ -132,7 +137,7 @@ class Job:
         plan: what is known of why a cell is planned, by the cell's name, for the reports.
         expected: cells that are known to be bad, and how (JUnit; strict both ways).
         deep: names of the cells that are installed and probed, at those of `tiers` that need it.
-        visitor: makes what does that; called once, where a cell goes deep.
+        visitor: makes the executor that has it done; called once, where a cell goes deep.
         unkept: why nothing can be kept; where there is a reason, only what is stored is answered.
         evidence: what is recorded of other machines, for the tiers that are not tried here; None for nothing.
         aside: tiers that a cell is planned for and that are not tried now, each with the reason, by the cell's name.
@@ -145,6 +150,7 @@ class Job:
     progress: Progress = field(default_factory=Silent)
     tiers: frozenset[Tier] = frozenset({Tier.RESOLVE, Tier.SURFACE})
     again: bool = False
+    since: datetime | None = None
     max_age: timedelta | None = None
     from_lock: bool = True
     workers: int = 1
@@ -152,7 +158,7 @@ class Job:
     plan: Mapping[str, Planned] = field(default_factory=dict)
     expected: Mapping[str, Status] = field(default_factory=dict)
     deep: frozenset[str] = frozenset()
-    visitor: Callable[[], Visitor] | None = None
+    visitor: Callable[[], Executor] | None = None
     unkept: MatrixError | None = None
     evidence: Evidence | None = None
     aside: Mapping[str, Mapping[Tier, str]] = field(default_factory=dict)
@@ -205,6 +211,7 @@ class RunResult:
         plan: what is known of why a cell is planned, by the cell's name.
         expected: cells that were known to be bad, and how.
         failures: what kept cells from an answer without any fault of theirs (index, tool, file), each once.
+        lattice: pairs of verl and vLLM that are no cells of the plan and of which something is stored, for the report.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -216,6 +223,7 @@ class RunResult:
     plan: Mapping[str, Planned] = field(default_factory=dict)
     expected: Mapping[str, Status] = field(default_factory=dict)
     failures: tuple[MatrixError, ...] = ()
+    lattice: tuple[Row, ...] = ()
 
     @property
     def planned(self) -> int:

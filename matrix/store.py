@@ -214,6 +214,24 @@ class Store:
             ) from None
 
 
+def to_line(observation: Observation) -> str:
+    """Return the observation as one line of JSON with its whole detail, for a store on another machine."""
+    record = _to_record(observation) | {"detail": dict(observation.detail)}
+    return json.dumps(record, separators=(",", ":"), allow_nan=False)
+
+
+def from_line(line: str) -> Observation:
+    """Return the observation that `to_line` wrote; raises NewerSchemaError, and ValueError for any other text."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("it is no object")
+    try:
+        # Nothing of it lies in files, so no folder is looked into.
+        return _from_record(upgrade(record), Path())
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
 def upgrade(record: Record, migrations: tuple[Migration, ...] | None = None, schema: int = SCHEMA) -> Record:
     """Return the record as one of `schema`; raises NewerSchemaError for a later one, ValueError for none at all."""
     steps = MIGRATIONS if migrations is None else migrations

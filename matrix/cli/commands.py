@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.cell import Axis, Cell
-from matrix.cli import wiring
+from matrix.cli import executors, wiring
 from matrix.cli.front import Front
 from matrix.errors import CorruptFileError, NothingRanError, UnknownReleaseError, UsageError
 from matrix.home import Home
@@ -32,13 +32,18 @@ def run(args: argparse.Namespace, front: Front) -> int:
     """Give every planned cell its verdict and write the report; 0 once all are judged, 1 where `--fail-on` says so."""
     from matrix.run import run as run_job
 
+    executors.take_up(args, Home.find(args.home))
     plan = _plan(args)
     if args.list:
         _say(_json(plan.data) if args.json else front.plan_table(plan))
         return 0
     fail_on, strict = _statuses(args.fail_on)
     out = _out(args)
-    result = run_job(wiring.open_job(args, plan.planned, front.progress()))
+    job = wiring.open_job(args, plan.planned, front.progress())
+    journal = executors.begin(args, Home.find(args.home)) if job.unkept is None else None
+    result = _with_pairs(args, job, run_job(job))
+    if journal is not None and not result.interrupted:
+        journal.end()
     files = front.write_report(result, out)
     _say(_json(front.run_json(result)) if args.json else front.run_table(result))
     _tell_files(files)
@@ -53,7 +58,8 @@ def report(args: argparse.Namespace, front: Front) -> int:
     from matrix.run import recall
 
     plan = _plan(args)
-    result = recall(wiring.open_job(args, plan.planned, front.progress(), keeps=False))
+    job = wiring.open_job(args, plan.planned, front.progress(), keeps=False)
+    result = _with_pairs(args, job, recall(job))
     if not result.ran and not result.recorded:
         raise NothingRanError(
             f"Nothing is stored about {_counted(result.planned, 'cell')}, so there is nothing to report.",
@@ -63,6 +69,16 @@ def report(args: argparse.Namespace, front: Front) -> int:
     _say(front.run_table(result))
     _tell_files(files)
     return 0
+
+
+def _with_pairs(args: argparse.Namespace, job: Job, result: RunResult) -> RunResult:
+    """Return the result with the pairs of an earlier grid, where the report is of the whole plan as it is by default."""
+    if args.cells or args.cells_file or getattr(args, "here", None) is not None or args.python or args.platform:
+        return result
+    from matrix.axes import load_axes
+    from matrix.grid import stored_pairs
+
+    return replace(result, lattice=stored_pairs(job, load_axes()))
 
 
 def check(args: argparse.Namespace, front: Front) -> int:

@@ -7,7 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from matrix.cli import bundle, diagnose, gpus, workload
+from matrix.cli import bundle, diagnose, executors, gpus, workload
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction["Parser"]
@@ -178,6 +178,7 @@ def _add_run(commands: _Commands) -> None:
     _probes(parser)
     parser.add_argument("--here", nargs="?", const="", metavar="PYTHON", help=_HERE)
     parser.add_argument("--cell", metavar="NAME", help=_HERE_CELL)
+    executors.add(parser, _positive)
 
 
 _RUN = """ This is what `nox -s matrix` runs.

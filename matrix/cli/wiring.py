@@ -7,18 +7,17 @@ import functools
 import importlib.metadata
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.cell import Cell, Platform
-from matrix.errors import ProvisionError, ToolError, UsageError
+from matrix.errors import ProvisionError, UsageError
 from matrix.evidence import NONE, shipped
 from matrix.home import Home
 from matrix.index.fetch import Fetcher, Limits
 from matrix.index.simple import SimpleIndex
-from matrix.job import Checker, Job, Progress, Visitor
+from matrix.job import Checker, Job, Progress
 from matrix.plan import Planned
 from matrix.resolve import Resolver
 from matrix.spec import parse_moment, parse_platform
@@ -27,6 +26,8 @@ from matrix.tier import Tier
 
 if TYPE_CHECKING:
     from matrix.cli.front import Front
+    from matrix.executors.manner import Manner
+    from matrix.executors.protocol import Executor
     from matrix.gpus.inventory import Inventory
     from matrix.provision import Environment
 
@@ -35,6 +36,8 @@ BUILT = (Tier.RESOLVE, Tier.SURFACE, Tier.IMPORT, Tier.BEHAVE, Tier.GPU)
 STATIC = frozenset({Tier.RESOLVE, Tier.SURFACE})
 EMBEDDED = "embedded"
 """The group of the cells that a run installs and probes by default."""
+LOCAL = "local"
+"""The executor that needs no other machine."""
 GPU_GROUP = "gpu"
 """The group of those that it installs and probes too where there is a GPU, and says so where there is none."""
 
@@ -180,68 +183,57 @@ def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Pro
         progress=progress,
         tiers=wanted,
         again=args.again,
+        since=getattr(args, "since", None),
         max_age=timedelta(hours=args.max_age),
         workers=count,
         tools=_tools(),
         plan={item.cell.name: item for item in planned},
         expected={item.cell.name: item.expected for item in planned if item.expected is not None},
         deep=names,
-        visitor=functools.partial(open_visitor, args, home, store, resolver, progress),
+        visitor=functools.partial(open_executor, args, home, store, resolver, progress),
         unkept=unkept,
         evidence=shipped(getattr(args, "evidence", NONE)),
         aside=aside(planned, wanted, names) if hasattr(args, "evidence") else {},
     )
 
 
-def open_visitor(args: argparse.Namespace, home: Home, store: Store, resolver: Resolver, progress: Progress) -> Visitor:
-    """Return what installs and probes cells; with `--here` what probes the environment there is.
+def open_executor(
+    args: argparse.Namespace, home: Home, store: Store, resolver: Resolver, progress: Progress
+) -> Executor:
+    """Return what has cells visited: here, or on the machines of a cluster.
 
     Raises:
-        ToolError: there is no uv to install with, or no probes.
+        ToolError: there is no uv to install with, or no probes, or no cluster.
         DataError: a record of a known failure is malformed.
     """
-    from matrix.probing import visit
-    from matrix.probing.cellfile import by_id
-    from matrix.probing.prober import Prober
-    from matrix.probing.session import GIB, Limits
-    from matrix.provision import Provisioner, add_probe_needs
-    from matrix.provision.inventory import take_inventory
-    from matrix.records import load_failures
-    from matrix.resolve.process import surroundings
+    from matrix.executors.local import Local
+    from matrix.executors.manner import open_visitor
 
-    limits = Limits.usual()
-    make = functools.partial(
-        Prober,
-        store=store,
-        cache=home.cache,
-        failures=by_id(load_failures()),
+    how = manner(args)
+    if getattr(args, "executor", LOCAL) != LOCAL:
+        from matrix.cli.executors import open_cluster
+
+        return open_cluster(args, how, store, resolver.lock)
+    visitor = open_visitor(how, home=home, store=store, lock=resolver.lock, say=progress.note)
+    return Local(visitor=visitor, tiers=how.tiers)
+
+
+def manner(args: argparse.Namespace) -> Manner:
+    """Return how the options have cells visited."""
+    from matrix.executors.manner import Manner
+
+    return Manner(
         tiers=frozenset(tier for tier in tiers(args) if tier.is_deep),
         patterns=tuple(args.probes),
+        memory_gib=args.memory or 0,
+        keep=args.keep,
+        index_url=args.index_url,
+        offline=args.offline,
+        here=None if args.here is None else Path(args.here),
+        cell=args.cell or "",
         again=args.again,
-        limits=replace(limits, memory=args.memory * GIB, asked=True) if args.memory else limits,
+        since=getattr(args, "since", None),
     )
-    if args.here is not None:
-        where = surroundings()
-        prober = make(equip=_has_pytest, frozen=lambda python: take_inventory(python, where).packages)
-        return visit.Stay(prober=prober, environment=stand(args))
-    provisioner = Provisioner(
-        home=home, index_url=args.index_url, offline=args.offline, keep=args.keep, say=progress.note
-    )
-    installer = provisioner.installer
-    prober = make(
-        equip=lambda environment: add_probe_needs(environment, installer),
-        frozen=lambda python: take_inventory(python, installer.environment, children=installer.children).packages,
-    )
-    return visit.Visitor(prober=prober, provisioner=provisioner, lock=resolver.lock)
-
-
-def _has_pytest(environment: Environment) -> None:
-    """Raise ToolError where pytest is missing in an environment in which nothing is installed by this tool."""
-    if "pytest" not in environment.installed:
-        raise ToolError(
-            f"pytest is not installed for {environment.python}, and --here installs nothing.",
-            then=f"Run `uv pip install --python {environment.python} pytest`, or its own pip.",
-        )
 
 
 def _unkept(home: Home) -> UsageError | None:

@@ -60,6 +60,7 @@ class Prober:
         tiers: only probes of these tiers.
         patterns: only probes whose id matches one of these globs; all where there is none.
         again: run what was answered, too.
+        since: but for what was answered after that moment.
         placement: shows GPUs to the probes that need them, and to no others.
     """
 
@@ -71,6 +72,7 @@ class Prober:
     tiers: frozenset[Tier] = frozenset(TIERS)
     patterns: tuple[str, ...] = ()
     again: bool = False
+    since: datetime | None = None
     limits: Limits = field(default_factory=Limits.usual)
     machine: Machine = field(default_factory=this_machine)
     placement: Placement = field(default_factory=Placement.here)
@@ -87,7 +89,7 @@ class Prober:
     def recall(self, subject: Subject) -> Probed | None:
         """Return the observations where all are stored, so that no environment is needed; else None."""
         planned = self._remembered(subject)
-        if planned is None or self.again:
+        if planned is None:
             return None
         found = [self._stored(subject, probe) for probe in self._chosen(planned[0])]
         if any(item is None for item in found):
@@ -140,7 +142,7 @@ class Prober:
         found: dict[str, Observation] = {}
         chosen = self._chosen(planned[0])
         for probe in chosen:
-            stored = None if self.again else self._stored(subject, probe)
+            stored = self._stored(subject, probe)
             if stored is not None:
                 found[probe.test] = stored
         reused = len(found)
@@ -264,9 +266,11 @@ class Prober:
         yield from (item for item in stored if item is not None)
 
     def _stored(self, subject: Subject, probe: PlannedProbe) -> Observation | None:
-        """Return the stored answer; that a probe never began is kept to be shown, and is none."""
+        """Return the stored answer that counts; that a probe never began is kept to be shown, and is none."""
         found = self.store.get(self.question(subject, probe).key)
-        return None if found is not None and found.detail.get(NOT_BEGUN) else found
+        if found is None or found.detail.get(NOT_BEGUN):
+            return None
+        return None if self.again and (self.since is None or found.at < self.since) else found
 
     def _memory(self, subject: Subject) -> Path:
         """Return where it is kept what there is to run in this cell: that depends on its set and on all probes."""

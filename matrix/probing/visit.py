@@ -61,9 +61,7 @@ class Visitor:
             NoSpaceError: there is less room than it needs.
             MatrixError: the index, a tool or a file kept it from being tried.
         """
-        if resolved is None or not resolved.detail.get("lock"):
-            why = "it was not resolved" if resolved is None else resolved.reason or resolved.outcome.value
-            raise NothingRanError("There is no lock to install", why=f"({why}).")
+        resolved = locked(resolved)
         digest = str(resolved.detail["lock"])
         subject = self.prober.subject(cell, digest, _versions(resolved))
         known = self.prober.recall(subject)
@@ -90,6 +88,14 @@ class Visitor:
         finally:
             with self._installing:
                 self.provisioner.release(environment)
+
+
+def locked(resolved: Observation | None) -> Observation:
+    """Return the resolver's answer where it has a lock; raises NothingRanError where there is none to install."""
+    if resolved is None or not resolved.detail.get("lock"):
+        why = "it was not resolved" if resolved is None else resolved.reason or resolved.outcome.value
+        raise NothingRanError("There is no lock to install", why=f"({why}).")
+    return resolved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from matrix.cell import Cell
 from matrix.cli import wiring
 from matrix.cli.parser import build_parser
 from matrix.errors import ToolError, UsageError
+from matrix.executors.local import Local
 from matrix.gpus.inventory import Gpu, Inventory
 from matrix.home import Home
 from matrix.job import Silent
@@ -118,9 +119,10 @@ def _visitor(words: str, home: Home) -> Visitor | Stay:
     args = _args(f"{words} --index-url http://127.0.0.1:1")
     store = Store(home.store)
     resolver = Resolver(index=wiring.open_index(args, home), cache_dir=home.cache)
-    made = wiring.open_visitor(args, home, store, resolver, Silent())
-    assert isinstance(made, Visitor | Stay)
-    return made
+    executor = wiring.open_executor(args, home, store, resolver, Silent())
+    assert isinstance(executor, Local)
+    assert isinstance(executor.visitor, Visitor | Stay)
+    return executor.visitor
 
 
 def test_the_options_reach_the_prober(home: Home) -> None:

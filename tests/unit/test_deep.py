@@ -13,8 +13,10 @@ import pytest
 from matrix.cell import Cell
 from matrix.deep import deep_tiers
 from matrix.errors import IndexUnreachableError, MatrixError, NoSpaceError, NothingRanError, ProvisionError, ToolError
+from matrix.executors.local import Local
+from matrix.executors.protocol import Executor
 from matrix.gpus.fingerprint import PROBE as MACHINE
-from matrix.job import Job, Probed, Tell, Visitor
+from matrix.job import Job, Probed, Tell
 from matrix.observe import INSTALL, Observation
 from matrix.probing.visit import Stay
 from matrix.probing.visit import Visitor as RealVisitor
@@ -39,9 +41,14 @@ class FakeVisitor:
     visited: list[str] = field(default_factory=list)
     width: int = 1
     stopped: threading.Event = field(default_factory=threading.Event)
+    closed: bool = False
 
     def stop(self) -> None:
         self.stopped.set()
+
+    def close(self) -> None:
+        assert not self.closed
+        self.closed = True
 
     def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
         self.visited.append(cell.name)
@@ -62,8 +69,8 @@ def _seen(of: Cell, *outcomes: tuple[Tier, Outcome], reused: int = 0) -> Probed:
     )
 
 
-def _job(folder: Path, visitor: Visitor | MatrixError, **more: object) -> Job:
-    def make() -> Visitor:
+def _job(folder: Path, visitor: Executor | MatrixError, **more: object) -> Job:
+    def make() -> Executor:
         if isinstance(visitor, MatrixError):
             raise visitor
         return visitor
@@ -352,7 +359,7 @@ def test_with_several_gpus_cells_are_visited_side_by_side(tmp_path: Path) -> Non
 def test_without_several_gpus_one_comes_after_the_other(tmp_path: Path, width: int, tiers: frozenset[Tier]) -> None:
     visitor = FakeVisitor({GOOD.name: OK, BAD.name: OK}, width=width)
     heard = Heard()
-    run(_job(tmp_path, visitor, tiers=tiers, progress=heard))
+    run(_job(tmp_path, Local(visitor=visitor, tiers=tiers), tiers=tiers, progress=heard))
     assert visitor.visited == [GOOD.name, BAD.name]
     assert "note   begins" in heard.lines
 
