@@ -355,6 +355,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "grid": grid,
     "bisect": bisect,
     "update": update,
+    "nightly": _lazy("nightly"),
     "env": _lazy("environments"),
     "bundle": _lazy("bundle"),
     "gpus": _lazy("gpus"),
@@ -365,5 +366,6 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "health": _lazy("health"),
     "memory": _lazy("memory"),
     "thresholds": _lazy("thresholds"),
+    "drift": _lazy("drift"),
     "doctor": _lazy("doctor"),
 }

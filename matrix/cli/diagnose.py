@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from matrix.cli import memory, thresholds
+from matrix.cli import drift, memory, thresholds
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -19,6 +19,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         command("thresholds", "find the largest value of a knob that survives on a card", thresholds.MORE, asks=False)
     )
     memory.words(command("memory", "predict what a PPO run holds on a GPU, and what fits", memory.MORE, asks=False))
+    drift.words(command("drift", "find where a repository's own statements about versions contradict", drift.MORE))
     _doctor(command("doctor", "find what is wrong with this environment, or in a log", _DOCTOR))
 
 

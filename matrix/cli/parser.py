@@ -7,7 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from matrix.cli import bundle, diagnose, executors, gpus, workload
+from matrix.cli import bundle, diagnose, executors, gpus, nightly, workload
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction["Parser"]
@@ -30,8 +30,9 @@ exit codes:
 SHOWN_CHARS = 300
 """So much of a complaint is shown: it repeats what was typed, however long that is."""
 COMMANDS = (
-    "run", "check", "surface", "grid", "bisect", "update", "report",
-    "env", "bundle", "gpus", "workload", "failures", "config", "data", "health", "memory", "thresholds", "doctor",
+    "run", "check", "surface", "grid", "bisect", "update", "report", "nightly",
+    "env", "bundle", "gpus", "workload", "failures", "config", "data", "health", "memory", "thresholds", "drift",
+    "doctor",
 )  # fmt: skip
 
 
@@ -69,6 +70,7 @@ def build_parser(version: str) -> Parser:
     _add_bisect(commands)
     _add_update(commands)
     _add_report(commands)
+    _add_nightly(commands)
     bundle.add(functools.partial(_command, commands))
     gpus.add(functools.partial(_command, commands))
     workload.add(functools.partial(_command, commands))
@@ -257,6 +259,14 @@ def _add_report(commands: _Commands) -> None:
     )
     _evidence(parser)
     _target(parser)
+
+
+def _add_nightly(commands: _Commands) -> None:
+    parser = _command(commands, "nightly", "run what is new or stale and tell what changed since last time", nightly.MORE)
+    nightly.words(parser)
+    _evidence(parser)
+    _target(parser)
+    _probes(parser)
 
 
 def _positive(text: str) -> int:

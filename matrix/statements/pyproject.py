@@ -39,6 +39,8 @@ def read_pyproject(text: str, file: str) -> Reading:
     _uv(notes, lines, uv)
     poetry = _table(_table(whole, "tool"), "poetry")
     _poetry(notes, lines, poetry)
+    sources = frozenset(canonicalize_name(package) for package in _table(uv, "sources"))
+    notes.statements[:] = [replace(s, elsewhere=True) if s.package in sources else s for s in notes.statements]
     name = project.get("name") or poetry.get("name")
     return replace(
         notes.reading(),

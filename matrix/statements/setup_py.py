@@ -115,19 +115,19 @@ class _Reader:
                 for item in items:
                     self._item(item, f"extra {canonicalize_name(extra.partition(':')[0])}" if extra else "")
         elif name == "python_requires" and isinstance(value, ast.Constant) and isinstance(value.value, str):
-            self._python(value)
+            self._python(value, value.value)
 
-    def _python(self, node: ast.Constant) -> None:
+    def _python(self, node: ast.Constant, text: str) -> None:
         try:
-            within = SpecifierSet(str(node.value))
+            within = SpecifierSet(text)
         except InvalidSpecifier:
-            self._notes.remark(node.lineno, f"python_requires `{node.value}` is no range")
+            self._notes.remark(node.lineno, f"python_requires `{text}` is no range")
             return
         self._notes.keep(
             Statement(
                 place=self._notes.place(node.lineno),
                 package=PYTHON,
-                text=f"python_requires={node.value}",
+                text=f"python_requires={text}",
                 source=Source.SETUP,
                 force=Force.ASKS,
                 specifier=within,
