@@ -20,6 +20,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,7 @@ def check_golden(name: str, text: str, *, loose: bool = False) -> None:
     """Compare with the golden file, where `loose` without regard to white space; `GOLDEN=write` writes it anew."""
     path = GOLDEN / name
     if os.environ.get("GOLDEN") == "write":
+        assert f"{datetime.now(UTC):%Y-%m-%d}" not in text, f"{name}: would hold only today"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     golden = path.read_text(encoding="utf-8")
