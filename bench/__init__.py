@@ -1,1 +1,1 @@
-"""Measuring: so far the tool itself, how fast and how big it is (`nox -s speed`)."""
+"""Benches: launches of verl in turns, their figures and verdicts (`python -m bench`); and the speed of the tool itself."""

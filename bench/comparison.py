@@ -51,6 +51,8 @@ class About(StrEnum):
     SPREAD = "unequal spread"
     SMALL = "smaller than the margin"
     FAMILY = "one of several"
+    ONE_LAUNCH = "one launch"
+    NOTE = "note"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,14 +25,19 @@ WORD_CHARS = 4096
 
 
 def main(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
-    """Return the exit code of the command line `argv` (None: this process's own); `front` makes the renderers.
+    """Return the exit code of the command line `argv` (None: this process's own); `front` makes the renderers."""
+    return guarded(lambda: _command(argv, front))
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Return the exit code of a command; what it raises becomes a message and a code of its own.
 
     Never raises: a fault of this program itself is told with its traceback and has an exit code of its own, so that it
     cannot be taken for a verdict.
     """
     _degrade_output()
     try:
-        code = _answer(argv, front)
+        code = _answer(command)
         sys.stdout.flush()
     except BrokenPipeError:
         _abandon_output()
@@ -45,20 +50,10 @@ def main(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
     return code
 
 
-def _answer(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
-    """Return the exit code of a command line whose output can be written; raises OSError where it cannot."""
+def _answer(command: Callable[[], int]) -> int:
+    """Return the exit code of a command whose output can be written; raises OSError where it cannot."""
     try:
-        _refuse_long(sys.argv[1:] if argv is None else argv)
-        args, unknown = build_parser(__version__).parse_known_args(argv)
-        if hasattr(args, "spec") and not any(word.startswith("-") for word in unknown):
-            # argparse ends a list of positional words at the first option; those after it are left over.
-            args.spec += unknown
-        elif unknown:
-            # Said by the command's own parser, so that the help it names is that of the command.
-            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        from matrix.cli.commands import COMMANDS
-
-        return COMMANDS[args.command](args, front())
+        return command()
     except SystemExit as ended:
         # How argparse ends after --help, --version and words that it does not understand.
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -73,7 +68,22 @@ def _answer(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
         return _fault()
 
 
-def _refuse_long(words: Sequence[str]) -> None:
+def _command(argv: Sequence[str] | None, front: Callable[[], Front]) -> int:
+    """Parse the words and run the command that they name."""
+    refuse_long(sys.argv[1:] if argv is None else argv)
+    args, unknown = build_parser(__version__).parse_known_args(argv)
+    if hasattr(args, "spec") and not any(word.startswith("-") for word in unknown):
+        # argparse ends a list of positional words at the first option; those after it are left over.
+        args.spec += unknown
+    elif unknown:
+        # Said by the command's own parser, so that the help it names is that of the command.
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    from matrix.cli.commands import COMMANDS
+
+    return COMMANDS[args.command](args, front())
+
+
+def refuse_long(words: Sequence[str]) -> None:
     """Raise UsageError for a word longer than any path: what reads it as numbers would fail, or take for ever."""
     for word in words:
         if len(word) > WORD_CHARS:

@@ -1,0 +1,1 @@
+"""The command line of the benches: words in, one exit code out (`python -m bench`)."""
