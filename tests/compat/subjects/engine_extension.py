@@ -58,6 +58,20 @@ class SeeingExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
                 found[tag] = found.get(tag, 0) + int(data.handle[1])
         return found
 
+    def stage_peaks(self) -> dict[str, int]:
+        """Return the most that torch held since this was asked last, and what is in use on the whole GPU, in bytes."""
+        if not torch.cuda.is_available():
+            return {}
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        found = {
+            "allocated": torch.cuda.max_memory_allocated(),
+            "reserved": torch.cuda.max_memory_reserved(),
+            "device": total - free,
+        }
+        torch.cuda.reset_peak_memory_stats()
+        return found
+
     def stage_poison(self, part: str) -> str:
         """Make one number of the first weight whose name holds `part` NaN, and return that name."""
         for name, weight in self.model_runner.model.named_parameters():

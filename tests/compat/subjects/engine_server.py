@@ -73,8 +73,6 @@ class Rollout:
         model: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        job = _Job()
-        ray.get_runtime_context = lambda: job
         known = {field.name for field in dataclasses.fields(RolloutConfig)}
         given = {"name": "vllm", "n_gpus_per_node": 1, "tensor_model_parallel_size": 1, **settings}
         given["engine_kwargs"] = {
@@ -82,8 +80,21 @@ class Rollout:
         }
         given["checkpoint_engine"] = CheckpointEngineConfig(update_weights_bucket_megabytes=bucket_mib)
         self.left_out = sorted(set(given) - known)
-        self.config = RolloutConfig(**{name: value for name, value in given.items() if name in known})
-        self.model = HFModelConfig(path=str(folder), **(model or {}))
+        config = RolloutConfig(**{name: value for name, value in given.items() if name in known})
+        self._begin(config, HFModelConfig(path=str(folder), **(model or {})), gpus)
+
+    @classmethod
+    def configured(cls, config: Any, model: Any, gpus: int = 1) -> Rollout:
+        """Return the rollout of configurations that verl has made of its own files and overrides."""
+        found = cls.__new__(cls)
+        found.left_out = []
+        found._begin(config, model, gpus)
+        return found
+
+    def _begin(self, config: Any, model: Any, gpus: int) -> None:
+        job = _Job()
+        ray.get_runtime_context = lambda: job
+        self.config, self.model = config, model
         self.vocabulary = len(self.model.tokenizer)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rollout", daemon=True)

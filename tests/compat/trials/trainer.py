@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -61,17 +61,9 @@ def compose(spec: dict[str, Any]) -> Any:
     A setting whose key this release lacks is passed over where it only says the default of another release
     (`defaults`), and refused elsewhere.
     """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
     from omegaconf import OmegaConf, open_dict
 
-    # Found without being imported: an engine that is forked from here must not have met the driver.
-    found = find_spec("verl")
-    assert found is not None, "verl is not installed"
-    assert found.submodule_search_locations
-    folder = Path(found.submodule_search_locations[0]) / "trainer" / "config"
-    with initialize_config_dir(config_dir=str(folder), version_base=None):
-        config = hydra_compose(config_name="ppo_trainer", overrides=["actor_rollout_ref.rollout.name=vllm"])
+    config = composed(["actor_rollout_ref.rollout.name=vllm"])
     with open_dict(config):
         for key, value in settings(spec).items():
             parent, _, name = key.rpartition(".")
@@ -82,6 +74,20 @@ def compose(spec: dict[str, Any]) -> Any:
             elif key not in spec.get("defaults", ()):
                 raise UnsupportedError(f"verl {release()} has no key {key}")
     return config
+
+
+def composed(words: Sequence[str]) -> Any:
+    """Return the configuration that hydra composes of the installed release's files and overrides, as words."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    # Found without being imported: an engine that is forked from here must not have met the driver.
+    found = find_spec("verl")
+    assert found is not None, "verl is not installed"
+    assert found.submodule_search_locations
+    folder = Path(found.submodule_search_locations[0]) / "trainer" / "config"
+    with initialize_config_dir(config_dir=str(folder), version_base=None):
+        return hydra_compose(config_name="ppo_trainer", overrides=list(words))
 
 
 def settings(spec: dict[str, Any]) -> dict[str, Any]:
