@@ -72,7 +72,7 @@ def report(args: argparse.Namespace, front: Front) -> int:
 
 
 def _with_pairs(args: argparse.Namespace, job: Job, result: RunResult) -> RunResult:
-    """Return the result with the pairs of an earlier grid, where the report is of the whole plan as it is by default."""
+    """Return the result with the pairs of an earlier grid, where the report is of the whole plan as it stands."""
     if args.cells or args.cells_file or getattr(args, "here", None) is not None or args.python or args.platform:
         return result
     from matrix.axes import load_axes
@@ -368,4 +368,5 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "thresholds": _lazy("thresholds"),
     "drift": _lazy("drift"),
     "doctor": _lazy("doctor"),
+    "pins": _lazy("pins"),
 }

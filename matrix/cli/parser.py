@@ -7,7 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from matrix.cli import bundle, diagnose, executors, gpus, nightly, workload
+from matrix.cli import bundle, diagnose, executors, gpus, nightly, pins, workload
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction["Parser"]
@@ -75,6 +75,7 @@ def build_parser(version: str) -> Parser:
     gpus.add(functools.partial(_command, commands))
     workload.add(functools.partial(_command, commands))
     diagnose.add(functools.partial(_command, commands))
+    pins.words(_command(commands, "pins", "say what is safe to install or upgrade to, and why", pins.MORE, asks=False))
     return parser
 
 
@@ -262,7 +263,9 @@ def _add_report(commands: _Commands) -> None:
 
 
 def _add_nightly(commands: _Commands) -> None:
-    parser = _command(commands, "nightly", "run what is new or stale and tell what changed since last time", nightly.MORE)
+    parser = _command(
+        commands, "nightly", "run what is new or stale and tell what changed since last time", nightly.MORE
+    )
     nightly.words(parser)
     _evidence(parser)
     _target(parser)

@@ -19,7 +19,7 @@ from matrix.resolve.decide import Decider
 from matrix.resolve.lock import LockFolder
 from matrix.resolve.outcome import Decision
 from matrix.resolve.sdists import load_sdists
-from matrix.resolve.solver import Solver, Uv
+from matrix.resolve.solver import Answer, Problem, Solver, Uv
 from matrix.tier import Tier
 
 PROBE = "resolve"
@@ -98,6 +98,13 @@ class Resolver:
     def lock(self, observation: Observation) -> str:
         """Return the `pylock.toml` of an answer; raises KeyError where it has none, CorruptFileError."""
         return self.locks.read(str(observation.detail["lock"]))
+
+    def solve(self, problem: Problem) -> Answer:
+        """Return uv's own answer to a problem that is no cell (it has other packages in it); it is not stored.
+
+        Raises ToolError, IndexUnreachableError, NoSpaceError, UsageError: never a conflict.
+        """
+        return self._solver.solve(problem)
 
     def resolve(self, cell: Cell, *, shortcuts: bool = True) -> Observation:
         """Return the answer for one cell; without `shortcuts` uv is asked about this very cell.

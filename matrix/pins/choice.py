@@ -1,0 +1,158 @@
+"""The choice: which of the options are worth choosing, under which labels; and why none is, where none is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from matrix.cell import Axis, Cell
+from matrix.pins.candidates import Ground, lattice, recorded, with_pin
+from matrix.pins.judge import Judge
+from matrix.pins.option import Option
+from matrix.plan import load_cells
+
+LOOKS = 6
+"""So many candidates for one label have their code compared, one after the other, before the label is given up."""
+_REPAIRS = 8
+
+
+class Label(StrEnum):
+    """Why a set is worth choosing; a set may have several."""
+
+    PROVEN = "newest proven"
+    RESOLVABLE = "newest resolvable"
+    SMALLEST = "smallest change"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A set worth choosing, with its labels."""
+
+    labels: tuple[Label, ...]
+    option: Option
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the folder that its files go to."""
+        return self.labels[0].replace(" ", "-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What came out of the candidates: the sets worth choosing, none where nothing qualifies.
+
+    `options` are all that were judged, newest first; `resolvable` counts those that resolve.
+    """
+
+    chosen: tuple[Chosen, ...]
+    options: tuple[Option, ...]
+
+    @property
+    def resolvable(self) -> int:
+        """Return how many of the candidates resolve."""
+        return sum(option.resolves for option in self.options)
+
+    @property
+    def proven(self) -> Chosen | None:
+        """Return the set that is proven, None where none is."""
+        return next((item for item in self.chosen if Label.PROVEN in item.labels), None)
+
+
+def choose(judge: Judge, more: Iterable[str] = ()) -> Choice:
+    """Return the sets worth choosing of the lattice and of the recorded cells; `more` are names of cells besides.
+
+    Raises what asking raises (`Judge.options`).
+    """
+    options = candidates_of(judge, more)
+    newest = sorted(options, key=lambda option: (option.newness, _depth(option)), reverse=True)
+    proven = _first((option for option in newest if option.proven(judge.policy)), judge)
+    resolvable = _first(newest, judge)
+    smallest = _first(sorted(options, key=lambda option: change(option, judge.ground)), judge)
+    found: dict[str, tuple[list[Label], Option]] = {}
+    for label, option in ((Label.PROVEN, proven), (Label.RESOLVABLE, resolvable), (Label.SMALLEST, smallest)):
+        if option is not None:
+            found.setdefault(option.cell.name, ([], option))[0].append(label)
+    chosen = [Chosen(labels=tuple(labels), option=judge.completed(option)) for labels, option in found.values()]
+    known = judge.options(option.cell for option in newest)
+    return Choice(chosen=tuple(chosen), options=known)
+
+
+def candidates_of(judge: Judge, more: Iterable[str] = ()) -> tuple[Option, ...]:
+    """Return all candidates, judged by their metadata and by what is recorded of them; none where there is none."""
+    ground = judge.ground
+    planned = (item.cell.name for item in load_cells())
+    frames = recorded(dict.fromkeys([*more, *judge.evidence.cells, *judge.job.store.cells, *planned]), ground)
+    cells = [*frames, *lattice(ground, frames)]
+    if not cells:
+        return ()
+    options = judge.options(cells)
+    repaired = list(_repaired(options, ground))
+    return tuple({option.cell.name: option for option in [*options, *judge.options(repaired)]}.values())
+
+
+def _repaired(options: Sequence[Option], ground: Ground) -> Iterable[Cell]:
+    """Yield cells that avoid what speaks against the newest options, by another version of what was left open."""
+    newest = sorted((option for option in options if option.resolves), key=lambda option: option.newness, reverse=True)
+    for option in newest[:_REPAIRS]:
+        cell = option.cell
+        for failure in option.kept.against:
+            for axis in Axis:
+                affected, version = failure.affects.get(axis.value), option.versions.get(axis.value)
+                if affected is None or version is None or axis in (Axis.VERL, Axis.VLLM):
+                    continue
+                other = _outside(ground, axis, affected, version)
+                cell = with_pin(cell, axis, other) if other is not None else cell
+        if cell.name != option.cell.name:
+            yield cell
+
+
+def _outside(ground: Ground, axis: Axis, affected: SpecifierSet, version: Version) -> Version | None:
+    """Return the release of an axis outside a range that is nearest below `version`, else the newest; None for none."""
+    wanted = ground.wanted(axis)
+    allowed = ground.bound(axis) if wanted is None else wanted
+    fits = [
+        release
+        for release in ground.releases(axis)
+        if not affected.contains(release, prereleases=True) and allowed.contains(release, prereleases=True)
+    ]
+    below = [release for release in fits if release < version]
+    best = below or fits
+    return best[-1] if best else None
+
+
+def _first(options: Iterable[Option], judge: Judge) -> Option | None:
+    """Return the first option that qualifies after its code was compared; None where none of the first few does."""
+    looks = 0
+    for option in options:
+        if not option.qualifies(judge.policy):
+            continue
+        looked = judge.looked_at(option)
+        if looked.qualifies(judge.policy):
+            return looked
+        looks += 1
+        if looks == LOOKS:
+            return None
+    return None
+
+
+def _depth(option: Option) -> int:
+    return -1 if option.proof.tier is None else option.proof.tier.depth
+
+
+def change(option: Option, ground: Ground) -> tuple[int, int, int, int]:
+    """Return how much an option changes: axes moved, releases passed over, other packages; then less tried."""
+    moved = [item for item in option.changes if item.before is not None]
+    steps = sum(_steps(Axis(item.package), item.before, item.after, ground) for item in moved)
+    return len(moved), steps, option.more_changes, -_depth(option)
+
+
+def _steps(axis: Axis, before: Version | None, after: Version | None, ground: Ground) -> int:
+    """Return how many releases of an axis lie between two versions."""
+    if before is None or after is None:
+        return 0
+    low, high = sorted((Version(before.public), Version(after.public)))
+    return sum(low < version <= high for version in ground.releases(axis))

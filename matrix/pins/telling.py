@@ -1,0 +1,92 @@
+"""How pins are told to people: at most a screenful, what was not tried as plainly as what was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matrix.cell import Axis
+from matrix.failure import Failure
+from matrix.pins.choice import Choice, Chosen
+from matrix.pins.option import Option
+from matrix.pins.output import command
+from matrix.pins.policy import Policy
+from matrix.pins.stack import Stack
+from matrix.pins.want import Want
+
+WIDTH = 118
+_NOTES = 5
+
+
+def head(stack: Stack, want: Want, policy: Policy) -> list[str]:
+    """Return what was read, what is wanted and by what policy, in a few lines."""
+    have = [f"{axis.value} {stack.have[axis.value]}" for axis in Axis if axis.value in stack.have]
+    more = len(stack.statements) - len(have)
+    lines = [f"have    {', '.join(have) or 'no exact version of the stack'}; {more} more ({stack.source})"]
+    lines.append(f"want    {want.words}")
+    uses = f"; in use: {', '.join(policy.uses)}" if policy.uses else "; no feature named, an ordinary PPO run"
+    gpu = f" on {policy.gpu}" if policy.gpu else ""
+    loss = f"; at most {policy.max_slowdown:.1%} slower" if policy.max_slowdown is not None else ""
+    lines.append(f"policy  proven means tried at {policy.min_tier}{gpu} or deeper{loss}{uses}")
+    shown = [f"note    {note.line}" for note in stack.notes[:_NOTES]]
+    if len(stack.notes) > _NOTES:
+        shown.append(f"note    {len(stack.notes) - _NOTES} more notes on the input; --json has them all")
+    return [_cut(line) for line in [*lines, *shown]]
+
+
+def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
+    """Return a set worth choosing in about ten lines."""
+    option = item.option
+    proof = option.proof
+    axes = [f"{axis.value} {option.versions[axis.value]}" for axis in Axis if axis.value in option.versions]
+    lines = [f"{' = '.join(item.labels)}: {', '.join(axes)}"]
+    lines.append(f"  cell      {option.cell.name}")
+    if proof.tier is not None and proof.deepest is not None:
+        word = "proven" if option.proven(policy) else "tried"
+        deepest = proof.deepest
+        aside = deepest.aside.removeprefix(", ")
+        count = f", {deepest.ran} of {deepest.planned} probes" if deepest.planned > 1 else ""
+        where = f" ({aside})" if aside else ""
+        lines.append(f"  {word:<9} at {proof.tier}{count}, on {proof.machine}, {proof.at:%Y-%m-%d}{where}")
+    lines.append(f"  untested  {', '.join(option.untested) or 'nothing'}")
+    changes = [change.line for change in option.changes]
+    more = f"; {option.more_changes} other packages" if option.more_changes else ""
+    lines.append(f"  changes   {', '.join(changes) or 'none of the axes'}{more}")
+    lines += [f"  gives way {line}" for line in option.dropped[:4]]
+    lines += [f"  builds    {', '.join(option.to_build)}: no wheel on the index"] if option.to_build else []
+    lines += [f"  deviates  {option.deviation}"] if option.deviation else []
+    lines += _failures(option)
+    lines += [f"  degraded  {len(proof.degraded)} findings of features not in use, e.g. {proof.degraded[0]}"] if (
+        proof.degraded) else []  # fmt: skip
+    lines += [f"  measured  {one.line}" for one in option.measured[:3]]
+    lines.append(f"  install   {command(option, folder)}")
+    cut = [_cut(line) for line in lines[:-1]]
+    return [*cut, lines[-1]]
+
+
+def _failures(option: Option) -> list[str]:
+    kept = option.kept
+    lines = [f"  avoids    {_ids(kept.avoided)}"] if kept.avoided else []
+    lines += [f"  keeps     {item.id}, where {item.needs}" for item in kept.conditional]
+    lines += [f"  keeps     {item.id}: {item.title}" for item in kept.against]
+    lines.append(f"  keeps     {len(kept.elsewhere)} known failures of features not in use or of low severity")
+    return lines
+
+
+def _ids(failures: Sequence[Failure]) -> str:
+    shown = ", ".join(item.id for item in failures[:4])
+    return shown + (f" and {len(failures) - 4} more" if len(failures) > 4 else "")
+
+
+def tally(choice: Choice) -> str:
+    """Return how many candidates there were and what became of them, in one line."""
+    line = f"{len(choice.options)} candidates, {choice.resolvable} resolve; {len(choice.chosen)} worth choosing."
+    unmeasured = [item for item in choice.chosen if not item.option.measured]
+    if not unmeasured:
+        return line
+    which = "any of them" if len(unmeasured) == len(choice.chosen) else f"{len(unmeasured)} of them"
+    return f"{line}\nNo measured change of speed or memory is known of {which} against what you have."
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
