@@ -13,10 +13,11 @@ from datetime import datetime
 
 from packaging.version import Version
 
+from matrix.axes import Axes
 from matrix.cell import Axis, Cell, Pin, Platform
 from matrix.errors import NothingRanError, UsageError
 from matrix.job import Job, RunResult
-from matrix.run import run
+from matrix.run import recall, run
 from matrix.select import parse_patterns, select
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict
@@ -192,6 +193,24 @@ def grid_of(x: Axis, y: Axis, result: RunResult) -> Grid:
         if (first := verdict.cell.pin(x)) is not None and (second := verdict.cell.pin(y)) is not None
     )
     return Grid(x=x, y=y, rows=rows, run=result)
+
+
+def stored_pairs(job: Job, axes: Axes) -> tuple[Row, ...]:
+    """Return the pairs of verl and vLLM that the store knows and the job does not plan; asks nothing.
+
+    What is stored comes from an earlier grid, or from a `check` of such a pair.
+    """
+    x, y = Axis.VERL, Axis.VLLM
+    if not axes[x].releases or not axes[y].releases:
+        return ()
+    planned = {cell.name for cell in job.cells}
+    known = set(job.store.cells) - planned
+    asked = [cell for cell in pairs(x, y, axes[x].releases, axes[y].releases) if cell.name in known]
+    static = frozenset({Tier.RESOLVE, Tier.SURFACE})
+    result = recall(
+        replace(job, cells=asked, tiers=static, deep=frozenset(), from_lock=False, evidence=None, aside={}, plan={})
+    )
+    return tuple(row for row in grid_of(x, y, result).rows if row.deepest is not None)
 
 
 def row_of(verdict: Verdict, x: Version, y: Version) -> Row:

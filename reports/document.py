@@ -6,24 +6,36 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matrix.cell import Axis
+from matrix.failure import Failure
 from matrix.figures import left_mib
+from matrix.grid import Row
 from matrix.job import RunResult
 from matrix.observe import Observation
 from matrix.plan import Planned
+from matrix.records import load_failures
 from matrix.tier import Status, Tier
 from matrix.verdict import Verdict
 from reports import headline
+from reports.choice import choice_document
+from reports.failures import Matcher, failures_document
 from reports.gpu import cell_gpu, gpu_document, recorded_line
+from reports.install import install_document
+from reports.sections import sections_of
 
 SCHEMA = 1
 
 
-def document(result: RunResult) -> dict[str, object]:
+def document(result: RunResult, *, failures: Sequence[Failure] | None = None) -> dict[str, object]:
     """Return the report as plain JSON data; reads the details of the observations, one cell after the other.
+
+    `failures` are the records that cells are matched with, by default those that are shipped.
 
     Raises:
         CorruptFileError: a stored detail cannot be read.
+        DataError: a record of a known failure is malformed.
     """
+    records = load_failures() if failures is None else tuple(failures)
+    matcher = Matcher(records)
     return {
         "schema": SCHEMA,
         "title": headline.title(result),
@@ -38,28 +50,55 @@ def document(result: RunResult) -> dict[str, object]:
         "notes": list(result.notes),
         "recorded": recorded_line(result.verdicts),
         "gpu": gpu_document(result.verdicts),
-        "cells": [cell_document(verdict, result.plan, result.expected) for verdict in result.verdicts],
+        "cells": [cell_document(verdict, result.plan, result.expected, matcher) for verdict in result.verdicts],
+        "lattice": [pair_document(row) for row in result.lattice],
+        "failures": failures_document(records, result.verdicts),
+        "sections": sections_of(result),
     }
 
 
 def cell_document(
-    verdict: Verdict, plan: Mapping[str, Planned] | None = None, expected: Mapping[str, Status] | None = None
+    verdict: Verdict,
+    plan: Mapping[str, Planned] | None = None,
+    expected: Mapping[str, Status] | None = None,
+    matcher: Matcher | None = None,
 ) -> dict[str, Any]:
     """Return one cell of the report (`schema.json`: `verdict`); raises CorruptFileError."""
     name = verdict.cell.name
     planned = (plan or {}).get(name) or Planned(cell=verdict.cell)
-    known = (expected or {}).get(name)
+    wanted = (expected or {}).get(name)
+    known = matcher.known(verdict) if matcher else []
     return verdict.to_json() | {
         "groups": list(planned.groups),
         "source": planned.source,
         "source_date": planned.date.date().isoformat() if planned.date else None,
-        "expected": known.value if known else None,
+        "expected": wanted.value if wanted else None,
         "resolve": _resolve(verdict.observation(Tier.RESOLVE)),
         "surface": _surface(verdict.observation(Tier.SURFACE)),
         "probes": [probe_document(item) for item in verdict.evidence if is_probe(item)],
         "patches": patches(verdict),
         "disagreements": len(verdict.disagreements),
         "gpu": cell_gpu(verdict),
+        "install": install_document(verdict),
+        "known": [failure.id for failure in known],
+        "choice": choice_document(verdict, known),
+    }
+
+
+def pair_document(row: Row) -> dict[str, object]:
+    """Return a pair that is no cell of the plan, as an earlier grid left it (`schema.json`: `pair`)."""
+    return {
+        "cell": row.cell,
+        "verl": str(row.x),
+        "vllm": str(row.y),
+        "status": row.status.value,
+        "resolvable": row.resolvable.value,
+        "works": row.works.value,
+        "deepest": row.deepest.value if row.deepest else None,
+        "resolve_reason": row.resolve_reason,
+        "surface_reason": row.surface_reason,
+        "features": list(row.features),
+        "at": row.at.isoformat() if row.at else None,
     }
 
 

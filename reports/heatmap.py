@@ -5,7 +5,8 @@ from __future__ import annotations
 from matrix.grid import Grid, Row
 from reports import headline
 from reports.legend import OUTCOMES, STATUSES, TIERS
-from reports.page import environment, when
+from reports.page import environment
+from reports.view import when
 
 REASON_CHARS = 400
 

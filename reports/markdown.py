@@ -55,7 +55,7 @@ def summary(result: RunResult, *, report_url: str = "") -> str:
         *_gpus(result),
     ]
     foot = ["", f"<sub>{escaped(headline.effort(result))}. {escaped(headline.provenance(result))}</sub>"]
-    return "\n".join([*_within(lines, LIMIT_BYTES), *foot]) + "\n"
+    return "\n".join([*within(lines, LIMIT_BYTES), *foot]) + "\n"
 
 
 def _wrong(result: RunResult) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _tables(result: RunResult, report_url: str) -> Iterator[str]:
 def _row(verdict: Verdict, report_url: str, gpu: Mapping[str, str]) -> str:
     name = f"`{verdict.cell.name}`"
     if report_url:
-        name = f"[{name}]({report_url}#cell-{quote(verdict.cell.name)})"
+        name = f"[{name}]({report_url}#/cell/{quote(verdict.cell.name)})"
     works = verdict.works.value + (f" ({escaped(', '.join(verdict.features))})" if verdict.features else "")
     why = escaped(_cut("; ".join(verdict.reasons)))
     tried = verdict.deepest.value if verdict.deepest else "nothing"
@@ -178,7 +178,7 @@ def _top_reasons(result: RunResult) -> Sequence[str]:
     return [*lines, *(f"- {count} of {len(bad)}: {escaped(_cut(reason))}" for reason, count in common)]
 
 
-def _within(lines: Sequence[str], limit: int) -> Iterator[str]:
+def within(lines: Sequence[str], limit: int) -> Iterator[str]:
     """Yield lines until the limit is reached, and then how many are missing."""
     size = 0
     for number, line in enumerate(lines):

@@ -1,0 +1,17 @@
+"""The sections of the report that other parts of the project make: what each has to say of a run, as plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from matrix.job import RunResult
+
+Section = Callable[[RunResult], dict[str, object] | None]
+MAKERS: Mapping[str, Section] = {}
+"""What makes each section, by its name; the name is that of its view in the page, too."""
+
+
+def sections_of(result: RunResult) -> dict[str, object]:
+    """Return the sections that have something to say of this run, by name."""
+    made = {name: make(result) for name, make in MAKERS.items()}
+    return {name: data for name, data in made.items() if data is not None}
