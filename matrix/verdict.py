@@ -156,6 +156,14 @@ def judge(cell: Cell, observations: Iterable[Observation]) -> Verdict:
     )
 
 
+def deciding(verdict: Verdict, item: Observation) -> Outcome:
+    """Return what an observation of the verdict's evidence counts as: uncertain findings and what is waived do not."""
+    deviation = verdict.cell.deviation
+    if item.outcome is Outcome.CONFLICT and item.question.tier is Tier.RESOLVE and deviation and deviation.no_deps:
+        return Outcome.OK
+    return _weigh(item).outcome
+
+
 def _status(resolvable: Outcome, works: Outcome, *, waived: bool) -> Status:
     """Return the status; an outcome that its tier should not have is taken for bad, never for good."""
     if _rank(resolvable) > _rank(Outcome.OK) and not waived:

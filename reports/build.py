@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from matrix.atomic import replace_file
 from matrix.errors import MatrixError, NoSpaceError, UsageError
 from matrix.grid import Grid
 from matrix.job import RunResult
+
+if TYPE_CHECKING:
+    from matrix.nightly.course import Held
+    from matrix.nightly.record import Night
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,35 @@ def build_grid(grid: Grid, out_dir: Path) -> GridFiles:
     _write(files.csv, grid.to_csv())
     _write(files.html, heatmap(grid))
     return files
+
+
+def build_nightly(held: Held, history: Sequence[Night], out_dir: Path, *, report_url: str = "") -> tuple[Path, ...]:
+    """Write the reports of a night's run, and what changed as Markdown, HTML, JSON, CTRF, feed and badge.
+
+    `history` are the last nights, this one first. Returns the files, those for people first; raises as `build` does.
+    """
+    from reports.badge import badge
+    from reports.ctrf import ctrf
+    from reports.feed import feed
+    from reports.nightly import markdown, section
+    from reports.nightly_page import page
+
+    made = section(held, history)
+    texts = {
+        "nightly.md": markdown(held, report_url=report_url),
+        "nightly.html": page(made),
+        "nightly.json": _json(made),
+        "ctrf.json": _json(ctrf(held)),
+        "feed.json": _json(feed(history, url=report_url)),
+        "badge.json": _json(badge(held.night, new_failures=held.new_failures)),
+    }
+    for name, text in texts.items():
+        _write(out_dir / name, text)
+    return (*(out_dir / name for name in texts), *build(held.result, out_dir, report_url=report_url).all)
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _write(path: Path, text: str) -> None:

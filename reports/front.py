@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from matrix.finding import Finding
 from matrix.grid import Grid
@@ -15,6 +15,10 @@ from matrix.job import Progress, RunResult
 from matrix.plan import Plan, Planned
 from matrix.verdict import Verdict, deviation_words
 from reports.findings import Format
+
+if TYPE_CHECKING:
+    from matrix.nightly.course import Held
+    from matrix.nightly.record import Night
 
 
 class TerminalFront:
@@ -71,6 +75,18 @@ class TerminalFront:
         from reports.build import build
 
         return build(result, out).all
+
+    def nightly_text(self, held: Held) -> str:
+        """Return what changed since the night before, with the denominators."""
+        from reports.nightly import text
+
+        return text(held)
+
+    def write_nightly(self, held: Held, history: Sequence[Night], out: Path, *, report_url: str) -> Sequence[Path]:
+        """Write the reports of the run, and what changed in every form; raises NoSpaceError, UsageError."""
+        from reports.build import build_nightly
+
+        return build_nightly(held, history, out, report_url=report_url)
 
     def write_grid(self, grid: Grid, out: Path) -> Sequence[Path]:
         """Write the CSV and the HTML heat map into `out` and return the files; raises NoSpaceError, UsageError."""

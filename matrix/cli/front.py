@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from matrix.finding import Finding
 from matrix.grid import Grid
 from matrix.job import Progress, RunResult
 from matrix.plan import Plan
 from matrix.verdict import Verdict
+
+if TYPE_CHECKING:
+    from matrix.nightly.course import Held
+    from matrix.nightly.record import Night
 
 FindingFormat = Literal["text", "markdown", "annotation", "json"]
 
@@ -38,6 +42,12 @@ class Front(Protocol):
 
     def write_report(self, result: RunResult, out: Path) -> Sequence[Path]:
         """Write HTML, Markdown, JSON and JUnit into `out` and return the files; raises NoSpaceError."""
+
+    def nightly_text(self, held: Held) -> str:
+        """Return what changed since the night before, for people."""
+
+    def write_nightly(self, held: Held, history: Sequence[Night], out: Path, *, report_url: str) -> Sequence[Path]:
+        """Write every form of a night into `out`; `history` are the last nights, this one first."""
 
     def write_grid(self, grid: Grid, out: Path) -> Sequence[Path]:
         """Write the CSV and the HTML heat map into `out` and return the files; raises NoSpaceError."""

@@ -16,7 +16,7 @@ from matrix.errors import ProvisionError, UsageError
 from matrix.evidence import NONE, shipped
 from matrix.home import Home
 from matrix.index.fetch import Fetcher, Limits
-from matrix.index.simple import SimpleIndex
+from matrix.index.simple import PAGE_MAX_AGE, SimpleIndex
 from matrix.job import Checker, Job, Progress
 from matrix.plan import Planned
 from matrix.resolve import Resolver
@@ -42,16 +42,17 @@ GPU_GROUP = "gpu"
 """The group of those that it installs and probes too where there is a GPU, and says so where there is none."""
 
 
-def open_index(args: argparse.Namespace, home: Home) -> SimpleIndex:
+def open_index(args: argparse.Namespace, home: Home, *, page_max_age: float = PAGE_MAX_AGE) -> SimpleIndex:
     """Return the index that the options name; raises UsageError for a malformed address or date."""
-    return _index(home.cache, args.index_url, offline=args.offline, as_of=as_of(args))
+    return _index(home.cache, args.index_url, offline=args.offline, as_of=as_of(args), page_max_age=page_max_age)
 
 
-def _index(cache: Path, url: str | None, *, offline: bool, as_of: datetime | None) -> SimpleIndex:
+def _index(
+    cache: Path, url: str | None, *, offline: bool, as_of: datetime | None, page_max_age: float = PAGE_MAX_AGE
+) -> SimpleIndex:
     fetcher = Fetcher(offline=offline, limits=_limits())
-    if url:
-        return SimpleIndex(cache_dir=cache, url=url, offline=offline, as_of=as_of, fetcher=fetcher)
-    return SimpleIndex.from_environment(cache_dir=cache, offline=offline, as_of=as_of, fetcher=fetcher)
+    make = functools.partial(SimpleIndex, url=url) if url else SimpleIndex.from_environment
+    return make(cache_dir=cache, offline=offline, as_of=as_of, page_max_age=page_max_age, fetcher=fetcher)
 
 
 def _limits() -> Limits:
@@ -186,7 +187,7 @@ def open_job(args: argparse.Namespace, planned: Sequence[Planned], progress: Pro
         since=getattr(args, "since", None),
         max_age=timedelta(hours=args.max_age),
         workers=count,
-        tools=_tools(),
+        tools=tools(),
         plan={item.cell.name: item for item in planned},
         expected={item.cell.name: item.expected for item in planned if item.expected is not None},
         deep=names,
@@ -247,7 +248,7 @@ def _unkept(home: Home) -> UsageError | None:
     return None
 
 
-def _tools() -> dict[str, str]:
+def tools() -> dict[str, str]:
     """Return the version of uv where it is installed as a package."""
     try:
         return {"uv": importlib.metadata.version("uv")}
