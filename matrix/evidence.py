@@ -49,6 +49,11 @@ class Evidence:
         for store in self.stores:
             yield from (self._marked(item, store) for item in store)
 
+    def of_tier(self, tier: Tier) -> Iterator[Observation]:
+        """Yield the observations of a tier, each with the name of its store."""
+        for store in self.stores:
+            yield from (self._marked(item, store) for item in store.find(tier=tier))
+
     def for_cell(self, name: str) -> tuple[Observation, ...]:
         """Return the observations of the cell of that name, each with the name of its store."""
         return tuple(self._marked(item, store) for store in self.stores for item in store.for_cell(name))

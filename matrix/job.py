@@ -211,6 +211,7 @@ class RunResult:
         plan: what is known of why a cell is planned, by the cell's name.
         expected: cells that were known to be bad, and how.
         failures: what kept cells from an answer without any fault of theirs (index, tool, file), each once.
+        benches: launches of benches and what was judged of them, of every cell, made here or shipped.
         lattice: pairs of verl and vLLM that are no cells of the plan and of which something is stored, for the report.
     """
 
@@ -223,6 +224,7 @@ class RunResult:
     plan: Mapping[str, Planned] = field(default_factory=dict)
     expected: Mapping[str, Status] = field(default_factory=dict)
     failures: tuple[MatrixError, ...] = ()
+    benches: tuple[Observation, ...] = ()
     lattice: tuple[Row, ...] = ()
 
     @property

@@ -79,6 +79,7 @@ def run(job: Job) -> RunResult:
         plan=job.plan,
         expected=job.expected,
         failures=_failures(ledger),
+        benches=_benches(job),
     )
 
 
@@ -108,7 +109,14 @@ def recall(job: Job) -> RunResult:
         notes=notes,
         plan=job.plan,
         expected=job.expected,
+        benches=_benches(job),
     )
+
+
+def _benches(job: Job) -> tuple[Observation, ...]:
+    """Return what is kept of benches, of whatever cells: a series compares cells that may not be in the plan."""
+    shipped = job.evidence.of_tier(Tier.BENCH) if job.evidence is not None else ()
+    return (*job.store.find(tier=Tier.BENCH), *shipped)
 
 
 def _stored(job: Job, unkept: MatrixError) -> RunResult:

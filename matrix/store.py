@@ -109,7 +109,12 @@ class Store:
         self, *, cell: str = "*", probe: str = "*", tier: Tier | None = None, outcome: Outcome | None = None
     ) -> Iterator[Observation]:
         """Yield the observations that match all of these; `cell` and `probe` are globs, matched by case."""
-        for observation in self:
+        # Reading a line costs more than looking whether it can be of the tier at all.
+        needed = b'"' + tier.value.encode() + b'"' if tier is not None else b""
+        for line in tuple(self._lines):
+            if needed not in line:
+                continue
+            observation = self._observation(line)
             question = observation.question
             if (
                 fnmatch.fnmatchcase(question.cell, cell)
