@@ -5,6 +5,7 @@ An allow-list of its own result: nothing that names a machine, a person or a pla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,9 @@ def detail(place: Place, ended: Ended, where: Lane, scripts: str) -> dict[str, o
         **ended.settled,
         "telemetry": {"whole": ended.seen.summary(), "window": ended.seen.summary(measured.window)},
         "telemetry_raw": ended.seen.to_json(),
-        "rows": [dict(row) for row in ended.rows],
-        "result": _allowed(result),
+        # As verl writes it from 0.7.1 on: what is not finite is null.
+        "rows": finite(list(ended.rows)),
+        "result": finite(_allowed(result)),
         "startup_s": before[0] if before else None,
         "cold": ended.cold,
         **({"text": said} if said else {}),
@@ -126,3 +128,16 @@ def _allowed(result: Mapping[str, Any]) -> dict[str, object]:
         found["gpu"] = {name: gpu[name] for name in _GPU if name in gpu}
     found["left_behind"] = len(result.get("left_behind") or ())
     return found
+
+
+def finite(value: Any) -> Any:
+    """Return plain JSON data with None for each number that is not finite."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {str(name): finite(item) for name, item in value.items()}
+        case list() | tuple():
+            return [finite(item) for item in value]
+        case _:
+            return value
