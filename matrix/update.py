@@ -132,7 +132,7 @@ def update(index: PackageIndex, path: Path = AXES, *, check: bool = False) -> Ax
                 then="Try another index with --index-url. Nothing was written.",
             )
         _refuse_undated(axis, releases)
-    changes = tuple(change for axis in Axis for change in _changes(axes[axis], found[axis]))
+    changes = tuple(change for axis in Axis for change in changes_of(axes[axis], found[axis]))
     counts = {axis: sum(release.yanked is None for release in found[axis]) for axis in Axis}
     if changes and not check:
         _rewrite(path, axes, found)
@@ -162,7 +162,8 @@ def _refuse_undated(axis: Axis, releases: tuple[Recorded, ...]) -> None:
         )
 
 
-def _changes(rule: AxisRule, found: tuple[Recorded, ...]) -> Iterable[Change]:
+def changes_of(rule: AxisRule, found: tuple[Recorded, ...]) -> Iterable[Change]:
+    """Yield what became of the releases that the rule records, where `found` is what there is now."""
     before = {release.version: release for release in rule.recorded}
     after = {release.version: release for release in found}
     for version in sorted(before.keys() | after.keys()):

@@ -42,7 +42,7 @@ def section(held: Held, history: Sequence[Night] = ()) -> dict[str, object]:
         "title": title(held),
         "at": night.at.isoformat(),
         "stamp": night.stamp,
-        "kept": held.kept,
+        "kept": held.counts,
         "interrupted": held.result.interrupted,
         "first": held.comparison.before is None,
         "before_at": changes["before_at"],

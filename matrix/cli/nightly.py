@@ -89,6 +89,9 @@ def run(args: argparse.Namespace, front: Front) -> int:
         held = hold(course)
         history = _history(archive, held)
         files = front.write_nightly(held, history, out, report_url=args.report_url)
+        if held.counts:
+            # Last: were it kept and not told, what is new in it would be nothing new the next time.
+            archive.keep(held.night)
     if args.json:
         sys.stdout.write(json.dumps(held.night.to_json(), indent=2, ensure_ascii=False) + "\n")
     else:
@@ -131,9 +134,11 @@ def _course(args: argparse.Namespace, front: Front, home: Home, archive: Archive
 
     index: SimpleIndex = wiring.open_index(args, home)
     given = Path(args.axes) if args.axes else None
-    diff = None if args.no_update else bring_up(index, archive.folder, given=given, as_of=wiring.as_of(args))
-    kept = given or archive.folder / NAME
-    axes = load_axes(kept) if kept.exists() else load_axes()
+    if args.no_update:
+        kept = given or archive.folder / NAME
+        axes = load_axes(kept) if given or kept.exists() else load_axes()
+    else:
+        axes = bring_up(index, archive.folder, given=given)
     planned = _planned(args, axes)
     snapshot = _snapshot(args, index, planned, axes)
     before, notes = archive.latest()
@@ -152,10 +157,8 @@ def _course(args: argparse.Namespace, front: Front, home: Home, archive: Archive
         index=index,
         axes=axes,
         lock=LockFolder.under(home.cache).read,
-        archive=archive,
         before=before,
         snapshot=snapshot,
-        releases=diff,
         pages=_pages_again(args, home, planned),
         notes=notes,
     )
@@ -180,6 +183,7 @@ def _snapshot(args: argparse.Namespace, index: SimpleIndex, planned: Sequence[Pl
 
     from matrix.cli import wiring
     from matrix.index.login import shown
+    from matrix.nightly.lattice import recorded
     from matrix.nightly.snapshot import Snapshot, data_digest, packages_of, pages_of, releases_of
     from matrix.plan import SHIPPED
     from matrix.records import FAILURES
@@ -191,10 +195,7 @@ def _snapshot(args: argparse.Namespace, index: SimpleIndex, planned: Sequence[Pl
         index=shown(index.url),
         pages=pages_of(index, packages_of(planned)),
         releases=releases_of(index, planned),
-        lattice={
-            axis.value: {str(release.version): release.yanked for release in rule.recorded}
-            for axis, rule in axes.rules.items()
-        },
+        lattice=recorded(axes),
         data={"cells": data_digest(*cells), "failures": data_digest(FAILURES)},
         tools=_tools(),
         machine=_machine(),

@@ -14,11 +14,11 @@ from matrix.cell import Axis, Cell
 from matrix.errors import CorruptFileError, MatrixError, ToolError
 from matrix.index import PackageIndex
 from matrix.job import Job, RunResult
-from matrix.nightly.archive import Archive
 from matrix.nightly.boundary import STATIC, between, boundary
 from matrix.nightly.candidates import release_of
 from matrix.nightly.cause import versions_read
 from matrix.nightly.comparison import Comparison, Kind, Shift, Turn, compare, dropped, suspects
+from matrix.nightly.lattice import since
 from matrix.nightly.look import gone
 from matrix.nightly.record import CellRecord, Night, counts_of, record_cell
 from matrix.nightly.retry import Again, Retried, marked, try_again
@@ -27,7 +27,6 @@ from matrix.plan import Planned
 from matrix.resolve.lock import parse_lock
 from matrix.run import run
 from matrix.tier import Tier
-from matrix.update import AxesDiff
 from matrix.verdict import Verdict
 
 
@@ -43,10 +42,8 @@ class Course:
         index: where releases are looked up.
         axes: the lattice as it is now.
         lock: gives the text of the lock of that digest; raises MatrixError where it is gone.
-        archive: where nights are kept.
         before: the night before; None for a first night.
         snapshot: what this one rests on.
-        releases: what became of the releases since the night before; None where nobody looked.
         pages: looks at the index's pages once more, when the run is over.
         notes: what a reader should know.
     """
@@ -58,22 +55,24 @@ class Course:
     index: PackageIndex
     axes: Axes
     lock: Callable[[str], str]
-    archive: Archive
     before: Night | None
     snapshot: Snapshot
-    releases: AxesDiff | None
     pages: Callable[[], Mapping[str, str]]
     notes: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A night that is over: its record, what changed, the run, and where the record lies (None: nothing ran)."""
+    """A night that is over: its record, what changed, and the run."""
 
     night: Night
     comparison: Comparison
     result: RunResult
-    kept: bool
+
+    @property
+    def counts(self) -> bool:
+        """Return whether the next night is compared with this one: something ran, and nobody cut it short."""
+        return bool(self.result.ran) and not self.result.interrupted
 
     @property
     def new_failures(self) -> int:
@@ -82,10 +81,10 @@ class Held:
 
 
 def hold(course: Course) -> Held:
-    """Return the night, run, compared and kept; one in which nothing ran, or that was interrupted, is not kept.
+    """Return the night, run and compared with the one before; it is kept by whoever has told of it (`Archive.keep`).
 
     Raises:
-        NoSpaceError, BusyError, NewerSchemaError: the store or the archive cannot be used.
+        NoSpaceError, BusyError, NewerSchemaError: the store cannot be used.
         MatrixError: no cell got an answer, and for all of them for this one reason.
     """
     began = time.monotonic()
@@ -104,22 +103,19 @@ def hold(course: Course) -> Held:
         counts=counts_of(result),
         cells=tuple(_carrying(record, before) for record in records),
         locks=_locks(result, course.lock),
-        seconds=time.monotonic() - began,
+        seconds=round(time.monotonic() - began, 3),
     )
     refused = [f"{name} could not be tried again: {held.refused}" for name, held in retried.items() if held.refused]
     shifts = compare(before, night, look=partial(gone, course.index))
     comparison = Comparison(
         before=before,
         shifts=tuple(_bounded(shift, plan, course, job) for shift in shifts),
-        releases=course.releases.lines if course.releases else (),
+        releases=since(before.snapshot.get("lattice") if before else None, course.axes, as_of=course.as_of),
         dropped=dropped(before, night),
         notes=(*course.notes, *_moved_pages(course), *result.notes, *refused),
     )
     night = replace(night, changes=comparison.to_json())
-    kept = bool(result.ran) and not result.interrupted
-    if kept:
-        course.archive.keep(night)
-    return Held(night=night, comparison=comparison, result=result, kept=kept)
+    return Held(night=night, comparison=comparison, result=result)
 
 
 def _moved_pages(course: Course) -> tuple[str, ...]:

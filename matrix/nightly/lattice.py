@@ -1,21 +1,24 @@
 """The lattice of a nightly: its own copy of `axes.toml`, in the home, so that no installed package is edited.
 
-The rules (which releases of an axis count) are those of the file that is shipped; the releases are those of the night
-before, so that what differs is what became available since.
+The rules (which releases of an axis count) are those of the file that is shipped. What became available is told by the
+snapshot of the night before, so that a night that was cut short takes nothing from the next one.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+
+from packaging.version import Version
 
 from matrix.atomic import replace_file
 from matrix.axes import AXES, Axes, AxisRule, Recorded, load_axes
 from matrix.errors import DataError, NoSpaceError
 from matrix.index import PackageIndex
-from matrix.update import AxesDiff, Change, ChangeKind, rendered, update
+from matrix.update import Change, ChangeKind, changes_of, rendered, update
 
 NAME = "axes.toml"
 
@@ -25,19 +28,53 @@ def bring_up(
     folder: Path,
     *,
     given: Path | None = None,
-    as_of: datetime | None = None,
     shipped: Path = AXES,
-) -> AxesDiff:
-    """Return what became of the releases since the night before; the file of the home, or `given`, has them now.
+) -> Axes:
+    """Return the lattice as the index has it now, which the file of the home, or `given`, records too.
 
-    In a home without one the comparison is with the file that is shipped. A release later than `as_of`, the date that
-    `index` is asked about, is not told to be gone. Raises as `matrix.update.update` does.
+    Raises as `matrix.update.update` does.
     """
     path = given or folder / NAME
     if given is None:
         _seed(path, shipped)
-    diff = update(index, path)
-    return replace(diff, changes=tuple(change for change in diff.changes if not _is_later(change, as_of)))
+    update(index, path)
+    return load_axes(path)
+
+
+def recorded(axes: Axes) -> dict[str, dict[str, dict[str, str | None]]]:
+    """Return the releases of every axis as a snapshot keeps them: when each was uploaded, and why it is yanked."""
+    return {
+        axis.value: {
+            str(item.version): {"uploaded": item.uploaded.isoformat(), "yanked": item.yanked} for item in rule.recorded
+        }
+        for axis, rule in axes.rules.items()
+    }
+
+
+def since(
+    before: Mapping[str, Mapping[str, Mapping[str, str | None]]] | None, now: Axes, *, as_of: datetime | None = None
+) -> tuple[str, ...]:
+    """Return a line for each release that differs from the night before, whose snapshot recorded `before`.
+
+    Without a night before, nothing can have changed. A release later than `as_of`, the date that this night is asked
+    about, is not told to be gone.
+    """
+    changes = (
+        change
+        for axis, rule in now.rules.items()
+        if before is not None and axis.value in before
+        for change in changes_of(replace(rule, recorded=_read(before[axis.value])), rule.recorded)
+    )
+    return tuple(change.line for change in changes if not _is_later(change, as_of))
+
+
+def _read(releases: Mapping[str, Mapping[str, str | None]]) -> tuple[Recorded, ...]:
+    return tuple(
+        Recorded(
+            version=Version(version), uploaded=datetime.fromisoformat(str(held["uploaded"])), yanked=held["yanked"]
+        )
+        for version, held in releases.items()
+    )
 
 
 def _is_later(change: Change, as_of: datetime | None) -> bool:

@@ -268,7 +268,7 @@ class Night:
             "cells": [cell.to_json() for cell in self.cells],
             "locks": {digest: dict(packages) for digest, packages in self.locks.items()},
             "changes": dict(self.changes),
-            "seconds": round(self.seconds, 3),
+            "seconds": self.seconds,
         }
 
     @classmethod

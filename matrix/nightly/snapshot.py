@@ -29,7 +29,7 @@ class Snapshot:
         index: its address, without any login.
         pages: package to the digest of its releases and their files, as of the date.
         releases: `package version` to what the index has of each pinned release; None for one that it lacks.
-        lattice: axis to its releases and why they are yanked (None: they are not).
+        lattice: axis to its releases: when each was uploaded, and why it is yanked (None: it is not).
         data: our own data, by file or folder, with its digest: cells, failures, evidence.
         tools: versions of the tools that took part.
         machine: facts of this machine.
@@ -41,7 +41,7 @@ class Snapshot:
     index: str
     pages: Mapping[str, str]
     releases: Mapping[str, Mapping[str, Any] | None]
-    lattice: Mapping[str, Mapping[str, str | None]]
+    lattice: Mapping[str, Mapping[str, Mapping[str, str | None]]]
     data: Mapping[str, str]
     tools: Mapping[str, str]
     machine: Mapping[str, Any] = field(default_factory=dict)
