@@ -113,6 +113,30 @@ def test_a_launch_on_a_cpu_takes_settings_and_tells_of_itself(tmp_path: Path) ->
     assert command[-1] == "trainer.save_freq=-1"
 
 
+def test_a_bare_launch_is_the_command_itself(tmp_path: Path) -> None:
+    stand_in = tmp_path / "python"
+    tell = tmp_path / "tell"
+    stand_in.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        f"told = [sys.argv[1:], os.getpid(), os.getcwd(), dict(os.environ)]\n"
+        f"open({str(tell)!r}, 'w').write(json.dumps(told))\nsys.exit(5)\n",
+        encoding="utf-8",
+    )
+    stand_in.chmod(0o755)
+    out = tmp_path / "out"
+    words = ["--out", str(out), "--bare", *CPU]
+    driver = DRIVER.format(compat=str(COMPAT), stand_in=str(stand_in), words=words)
+    started = subprocess.Popen([sys.executable, "-c", driver], env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+    assert started.wait(60) == 5
+    argv, pid, folder, env = json.loads(tell.read_text(encoding="utf-8"))
+    assert [argv[:2], pid, folder] == [["-m", "verl.trainer.main_ppo"], started.pid, str(out)]
+    assert argv == json.loads((out / "command.json").read_text(encoding="utf-8"))[1:]
+    temporary = json.loads((out / "bare.json").read_text(encoding="utf-8"))["temporary"]
+    assert (env["RAY_TMPDIR"], env["VERL_FILE_LOGGER_PATH"]) == (temporary, str(out / "metrics.jsonl"))
+    Path(temporary).rmdir()
+    assert not (out / "result.json").exists()
+
+
 def test_a_launch_that_fails_keeps_what_ray_wrote(tmp_path: Path) -> None:
     code, result, out = launched(tmp_path, *GPU, code=3, steps=0)
     assert (code, result["code"]) == (3, 3)

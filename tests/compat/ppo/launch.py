@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 COMPAT = Path(__file__).resolve().parent.parent
 if str(COMPAT) not in sys.path:
@@ -48,7 +48,7 @@ class Result:
 
     `reached` is when each phase was, in seconds from the start of verl's process, which was at `began` (of the clock on
     the wall); `gpu` what was seen of the GPU. `release` is verl's, `versions` are those of the stack, `plan` is what
-    was run, and `more` what was set on top of it.
+    was run, and `more` what was set on top of it; `watching` is the processor time that watching it took.
     """
 
     code: int
@@ -69,6 +69,7 @@ class Result:
     versions: dict[str, str] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
     more: tuple[str, ...] = ()
+    watching: float = 0.0
 
 
 def launch(
@@ -79,6 +80,7 @@ def launch(
     without: tuple[str, ...] = (),
     steps: int | None = None,
     more: tuple[str, ...] = (),
+    bare: bool = False,
 ) -> Result:
     """Run the small workload on the CPU, below `out`, and return how it ended.
 
@@ -103,15 +105,21 @@ def launch(
     if control:
         environment[SKIP] = str(planned.steps - 1)
     applied = tuple(patch.name for patch in PATCHES if patch.fits and patch.name not in without)
+    if bare:
+        _become(words, environment, out)
     result = _launched(words, environment, out, limit, start)
     return replace(result, patches=applied, plan=asdict(planned), more=more)
 
 
-def launch_gpu(out: Path, plan: Plan, *, limit: float, estimator: str = "auto", hide_flash: bool = False) -> Result:
+def launch_gpu(
+    out: Path, plan: Plan, *, limit: float, estimator: str = "auto", hide_flash: bool = False, bare: bool = False
+) -> Result:
     """Run a plan on the GPUs that are visible, below `out`, with nothing patched, and return how it ended."""
     start = time.monotonic()
     made = prepare(out, plan, COMPAT, estimator=estimator, hide_flash=hide_flash)
     environment = _passed_on() | made.environment
+    if bare:
+        _become(made.words, environment, out)
     result = _launched(made.words, environment, out, limit, start, made)
     return replace(result, device="cuda", gpu=made.told(), plan=asdict(made.plan), more=made.plan.more)
 
@@ -120,20 +128,36 @@ def _passed_on(*less: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in (*_NOT_PASSED_ON, *less)}
 
 
-def _launched(
-    words: list[str], environment: dict[str, str], out: Path, limit: float, start: float, gpu: GpuRun | None = None
-) -> Result:
-    """Return how `verl.trainer.main_ppo` with these overrides ended; nothing that it started is left."""
+def _become(words: list[str], environment: dict[str, str], out: Path) -> NoReturn:
+    """Become the bare command, which nothing watches and nothing ends; never returns.
+
+    To be measured against. Its temporary folder, named in `bare.json`, is for whoever started it to remove.
+    """
+    argv, short = _command(words, out)
+    (out / "bare.json").write_text(json.dumps({"temporary": str(short)}), encoding="utf-8")
+    os.chdir(out)
+    os.execve(argv[0], argv, environment | {"RAY_TMPDIR": str(short), "TMPDIR": str(short)})
+
+
+def _command(words: list[str], out: Path) -> tuple[list[str], Path]:
+    """Return the command with these overrides, as it is written down, and a new temporary folder with a short path."""
     argv = [sys.executable, "-m", "verl.trainer.main_ppo", *words]
     (out / "command.json").write_text(json.dumps(argv, indent=1), encoding="utf-8")
     # What an earlier launch left there would be read as this one's.
     for name in ("metrics.jsonl", "log.txt", "stamped.txt", "result.json"):
         (out / name).unlink(missing_ok=True)
-    prepared = time.monotonic() - start
     # the path of a socket of Ray must stay below 107 bytes
-    short = Path(tempfile.mkdtemp(prefix="ppo", dir="/tmp"))
+    return argv, Path(tempfile.mkdtemp(prefix="ppo", dir="/tmp"))
+
+
+def _launched(
+    words: list[str], environment: dict[str, str], out: Path, limit: float, start: float, gpu: GpuRun | None = None
+) -> Result:
+    """Return how `verl.trainer.main_ppo` with these overrides ended; nothing that it started is left."""
+    argv, short = _command(words, out)
+    prepared = time.monotonic() - start
     environment = environment | {"RAY_TMPDIR": str(short), "TMPDIR": str(short)}
-    before, began = os.getloadavg()[0], time.time()
+    before, began, spent = os.getloadavg()[0], time.time(), time.process_time()
     try:
         code, meter, reached, left = _watched(argv, environment, out, limit, gpu)
         _keep_ray_logs(short, out, code)
@@ -154,6 +178,7 @@ def _launched(
         began=round(began, 3),
         release=_version("verl"),
         versions={name: version for name in _STACK if (version := _version(name))},
+        watching=round(time.process_time() - spent, 2),
     )
 
 
@@ -219,8 +244,8 @@ def _keep_ray_logs(short: Path, out: Path, code: int) -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Wait until no other launch of this user runs here.
+def _alone(handed_on: bool) -> Iterator[None]:
+    """Wait until no other launch of this user runs here; `handed_on` to what this process becomes.
 
     verl sends weights through a socket in /tmp that is named by Ray's job, and the first job of every cluster of its
     own has the same number: two runs at once could take each other's weights, on two GPUs too.
@@ -228,6 +253,7 @@ def _alone() -> Iterator[None]:
     # Not the temporary folder, which runs of probes have each their own of.
     with Path("/tmp", f"verl-matrix-ppo-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.set_inheritable(lock.fileno(), handed_on)
         yield
 
 
@@ -244,6 +270,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="more", help="one more override"
     )
+    parser.add_argument("--bare", action="store_true", help="become the command itself, with nothing beside it")
     cpu = parser.add_argument_group("on a CPU")
     cpu.add_argument("--control", action="store_true", help="add a step whose weights are not sent to the rollout")
     cpu.add_argument("--without", action="append", default=[], metavar="PATCH", help="leave a patch out")
@@ -283,10 +310,15 @@ def main() -> int:
     out = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, _asked_to_end)
-    with _alone():
+    with _alone(asked.bare):
         if asked.device == "cuda":
             result = launch_gpu(
-                out, _plan(asked), limit=asked.limit, estimator=asked.estimator, hide_flash=asked.hide_flash
+                out,
+                _plan(asked),
+                limit=asked.limit,
+                estimator=asked.estimator,
+                hide_flash=asked.hide_flash,
+                bare=asked.bare,
             )
         else:
             result = launch(
@@ -296,6 +328,7 @@ def main() -> int:
                 without=tuple(asked.without),
                 steps=asked.steps,
                 more=tuple(asked.more),
+                bare=asked.bare,
             )
     (out / "result.json").write_text(json.dumps(asdict(result), indent=1), encoding="utf-8")
     return result.code
