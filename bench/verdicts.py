@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.comparison import About, Caution, Comparison, Verdict, compare, judge_together
 from bench.gathered import Gathered
-from bench.numerics import Number, numbers, safe
+from bench.numerics import Kept, Number, numbers, safe
 from bench.recipes import Kind
 from bench.sample import Side
 
@@ -60,11 +60,18 @@ class Paired:
     device: str
     judgements: tuple[Judgement, ...]
     numbers: tuple[Number, ...]
+    within: bool | None = None
 
     @property
     def safe(self) -> bool | None:
-        """Return whether the numbers of training were held; None where that is not shown."""
-        return safe(self.numbers)
+        """Return whether the numbers of training were held; None where that is not shown.
+
+        Where one launch gave both sides the same weights and data, what they made of these decides first.
+        """
+        found = safe(self.numbers)
+        if found is False or self.within is False:
+            return False
+        return True if self.within else found
 
     @property
     def main(self) -> tuple[Judgement, ...]:
@@ -118,6 +125,7 @@ def _judged(group: Sequence[Gathered], margin: float) -> list[Paired]:
                 )
             ),
             numbers=numbers(items[0].numerics),
+            within=items[0].within,
         )
         for name, items in pairings.items()
     ]
@@ -187,7 +195,7 @@ def advice(paired: Paired) -> str:
     if not words or words == {Verdict.INCOMPARABLE}:
         return "nothing follows: the sides are not comparable"
     if paired.safe is False:
-        moved = ", ".join(number.name for number in paired.numbers if number.kept == "moved")
+        moved = ", ".join(number.name for number in paired.numbers if number.kept is Kept.MOVED) or "what it computes"
         return f"leave it: {moved} moved"
     if Verdict.SLOWER in words:
         return "leave it: slower" if Verdict.FASTER not in words else "it gains in one part and loses in another"

@@ -15,6 +15,8 @@ MACHINE, THRESHOLD, TRIALS = "machine", "threshold/", ("trial/", "memory/")
 """What the probes are called that measure and judge nothing; their names begin so."""
 LAUNCH = "launch/"
 """What a launch of a bench is called: its name begins so. It measures and judges nothing."""
+COMPARE, STANDING = "compare/", "standing/"
+"""What a comparison of launches is called, and what says that a toggle was not run; neither judges a cell."""
 INSTALL = "install"
 """The probe under whose name it is kept that a cell was installed, or why it cannot be."""
 
@@ -47,7 +49,7 @@ class Question:
     @property
     def measures(self) -> bool:
         """Return whether it measures and judges nothing: a machine's fingerprint, a threshold, a trial, a launch."""
-        return self.probe == MACHINE or self.probe.startswith((THRESHOLD, *TRIALS, LAUNCH))
+        return self.probe == MACHINE or self.probe.startswith((THRESHOLD, *TRIALS, LAUNCH, COMPARE, STANDING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

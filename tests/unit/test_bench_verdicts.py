@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,19 @@ def test_a_number_of_training(name: str, a: list[float], b: list[float], kept: K
     (found,) = numbers({Side.A: {name: tuple(a)}, Side.B: {name: tuple(b)}})
     assert (found.name, found.kept) == (name, kept)
     assert safe([found]) is {Kept.HELD: True, Kept.MOVED: False, Kept.UNCLEAR: None}[kept]
+
+
+@pytest.mark.parametrize(
+    ("within", "numerics", "is_safe"),
+    [(True, {}, True), (False, held(6), False), (None, {}, None), (True, held(6, 2.0), False), (None, held(6), True)],
+)
+def test_the_same_weights_and_data_on_both_sides_decide_first(
+    within: bool | None, numerics: dict[Side, dict[str, tuple[float, ...]]], is_safe: bool | None
+) -> None:
+    (paired,) = judge([replace(some("x", numerics=numerics), within=within)])
+    assert paired.safe is is_safe
+    if within is False:
+        assert advice(paired) == "leave it: what it computes moved"
 
 
 def test_numbers_that_one_side_lacks_are_not_there() -> None:
