@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,18 +65,74 @@ def words(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, front: Front) -> int:
-    """Print the sets worth choosing and write their files; 0 where one qualifies, 1 where none does."""
-    actions: dict[str, Callable[[argparse.Namespace, Front], int]] = {}
-    action = actions.get(args.spec[0]) if args.spec else None
-    if action is not None:
-        return action(args, front)
-    return _choose(args, front)
+    """Print what is worth choosing and write its files; 0 where a set qualifies (or still holds), 1 where none does."""
+    match args.spec[:1]:
+        case ["explain"]:
+            return _explain(args, front)
+        case ["verify"]:
+            return _verify(args)
+        case _:
+            return _choose(args, front)
+
+
+def _explain(args: argparse.Namespace, front: Front) -> int:
+    """Print what bounds a package in the first of the sets worth choosing, or in the nearest that resolves."""
+    from packaging.utils import canonicalize_name
+
+    from matrix.errors import UsageError
+    from matrix.pins.choice import choose
+    from matrix.pins.explanation import explain
+
+    if len(args.spec) < 2:
+        raise UsageError("`pins explain` names no package.", then="Write it like pins explain numpy requirements.txt.")
+    package = str(canonicalize_name(args.spec[1]))
+    args.spec = args.spec[2:]
+    judge = _judge(args, front, _stack(args))
+    choice = choose(judge)
+    options = [item.option for item in choice.chosen] or [option for option in choice.options if option.resolves]
+    if not options:
+        raise UsageError("No set resolves, so there is none to explain.", then="`pins` without `explain` says why.")
+    found = explain(package, options[0], judge, judge.index, judge.sdists)
+    _say(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if args.json else "\n".join(found.lines))
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Print in what an old answer no longer holds; 0 where it still does, 1 where it does not."""
+    from datetime import timedelta
+
+    from matrix.cli import wiring
+    from matrix.errors import UsageError
+    from matrix.home import Home
+    from matrix.pins.verification import read_answer, verify
+    from matrix.records import load_failures
+
+    if len(args.spec) != 2:
+        raise UsageError("`pins verify` takes one file.", then="Name a constraints.txt, pylock.toml or evidence.json.")
+    if args.days is not None and not (args.days.isdecimal() and 0 < int(args.days) < 100_000):
+        raise UsageError(f"--max-age: `{args.days}` is not a number of days.", then="Write it like --max-age 30.")
+    answer = read_answer(Path(args.spec[1]))
+    index = wiring.open_index(args, Home.find(args.home))
+    limit = timedelta(days=int(args.days)) if args.days else None
+    faults = verify(answer, index, load_failures(), now=datetime.now(UTC), max_age=limit)
+    if args.json:
+        data = {"schema": 1, "file": str(answer.path), "packages": len(answer.packages), "holds": not faults,
+                "faults": [fault.to_json() for fault in faults]}  # fmt: skip
+        _say(json.dumps(data, indent=2, ensure_ascii=False))
+        return 1 if faults else 0
+    for fault in faults:
+        _say(fault.line)
+    hashes = f", {len(answer.hashes)} with hashes" if answer.hashes else ", without hashes"
+    count = f"{len(answer.packages)} packages{hashes}"
+    _say(f"{answer.path}: {'no longer holds' if faults else 'still holds'} ({count}; {len(faults)} faults).")
+    return 1 if faults else 0
 
 
 def _choose(args: argparse.Namespace, front: Front) -> int:
     from matrix.pins.choice import choose
     from matrix.pins.output import evidence, write
-    from matrix.pins.telling import chosen_text, head, tally
+    from matrix.pins.relaxation import nothing
+    from matrix.pins.telling import chosen_text, head, nothing_text, tally
 
     judge = _judge(args, front, _stack(args))
     stack, want, policy = judge.ground.stack, judge.ground.want, judge.policy
@@ -93,8 +148,15 @@ def _choose(args: argparse.Namespace, front: Front) -> int:
             sys.stderr.write(f"wrote {file}\n")
         answer.append(data)
         lines += [*chosen_text(item, policy, folder), ""]
+    why: dict[str, object] | None = None
+    if not choice.chosen:
+        found = nothing(judge, choice)
+        why = found.to_json(policy)
+        lines += [*nothing_text(found), ""]
     lines.append(tally(choice))
-    _say(json.dumps({"schema": 1, "sets": answer}, indent=2, ensure_ascii=False) if args.json else "\n".join(lines))
+    data = {"schema": 1, "input": stack.to_json(), "want": want.to_json(), "policy": policy.to_json(), "sets": answer,
+            "nothing": why}  # fmt: skip
+    _say(json.dumps(data, indent=2, ensure_ascii=False) if args.json else "\n".join(lines))
     return 0 if choice.chosen else 1
 
 
@@ -138,6 +200,7 @@ def _judge(args: argparse.Namespace, front: Front, stack: Stack) -> Judge:
     from matrix.records import load_failures
     from matrix.resolve import Resolver
     from matrix.resolve.lock import LockFolder
+    from matrix.resolve.sdists import load_sdists
     from matrix.spec import parse_platform
 
     failures = load_failures()
@@ -158,6 +221,8 @@ def _judge(args: argparse.Namespace, front: Front, stack: Stack) -> Judge:
         failures=failures,
         locks=LockFolder.under(Home.find(args.home).cache),
         solve=resolver.solve,
+        index=wiring.open_index(args, Home.find(args.home)),
+        sdists=load_sdists(),
     )
 
 

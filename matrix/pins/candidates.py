@@ -98,7 +98,10 @@ def _around(known: Sequence[Version], have: Version) -> list[Version]:
 
 def recorded(names: Iterable[str], ground: Ground) -> tuple[Cell, ...]:
     """Return the cells of these names that are such a set as people want, on their platform."""
-    wanted = {axis: set(found) for axis in (Axis.VERL, Axis.VLLM) if (found := choices(ground, axis))}
+    wanted = {axis for axis in (Axis.VERL, Axis.VLLM) if choices(ground, axis)}
+    if any(ground.wanted(axis) is not None for axis in {Axis.VERL, Axis.VLLM} - wanted):
+        # What is wanted of it does not exist.
+        return ()
     cells = []
     for name in names:
         try:

@@ -68,10 +68,10 @@ def choose(judge: Judge, more: Iterable[str] = ()) -> Choice:
     Raises what asking raises (`Judge.options`).
     """
     options = candidates_of(judge, more)
-    newest = sorted(options, key=lambda option: (option.newness, _depth(option)), reverse=True)
-    proven = _first((option for option in newest if option.proven(judge.policy)), judge)
-    resolvable = _first(newest, judge)
-    smallest = _first(sorted(options, key=lambda option: change(option, judge.ground)), judge)
+    newest = sorted(options, key=lambda option: (option.newness, not option.overrides, _depth(option)), reverse=True)
+    proven = first_of((option for option in newest if option.proven(judge.policy)), judge)
+    resolvable = first_of(newest, judge)
+    smallest = first_of(sorted(options, key=lambda option: change(option, judge.ground)), judge)
     found: dict[str, tuple[list[Label], Option]] = {}
     for label, option in ((Label.PROVEN, proven), (Label.RESOLVABLE, resolvable), (Label.SMALLEST, smallest)):
         if option is not None:
@@ -85,16 +85,18 @@ def candidates_of(judge: Judge, more: Iterable[str] = ()) -> tuple[Option, ...]:
     """Return all candidates, judged by their metadata and by what is recorded of them; none where there is none."""
     ground = judge.ground
     planned = (item.cell.name for item in load_cells())
-    frames = recorded(dict.fromkeys([*more, *judge.evidence.cells, *judge.job.store.cells, *planned]), ground)
+    # What was only resolved here says no more than the lattice does, and may be an experiment.
+    tried = (item.question.cell for item in judge.job.store if item.question.tier.is_deep)
+    frames = recorded(dict.fromkeys([*more, *judge.evidence.cells, *tried, *planned]), ground)
     cells = [*frames, *lattice(ground, frames)]
     if not cells:
         return ()
     options = judge.options(cells)
-    repaired = list(_repaired(options, ground))
-    return tuple({option.cell.name: option for option in [*options, *judge.options(repaired)]}.values())
+    mended = list(repaired(options, ground))
+    return tuple({option.cell.name: option for option in [*options, *judge.options(mended)]}.values())
 
 
-def _repaired(options: Sequence[Option], ground: Ground) -> Iterable[Cell]:
+def repaired(options: Sequence[Option], ground: Ground) -> Iterable[Cell]:
     """Yield cells that avoid what speaks against the newest options, by another version of what was left open."""
     newest = sorted((option for option in options if option.resolves), key=lambda option: option.newness, reverse=True)
     for option in newest[:_REPAIRS]:
@@ -124,7 +126,7 @@ def _outside(ground: Ground, axis: Axis, affected: SpecifierSet, version: Versio
     return best[-1] if best else None
 
 
-def _first(options: Iterable[Option], judge: Judge) -> Option | None:
+def first_of(options: Iterable[Option], judge: Judge) -> Option | None:
     """Return the first option that qualifies after its code was compared; None where none of the first few does."""
     looks = 0
     for option in options:

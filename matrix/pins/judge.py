@@ -13,6 +13,7 @@ from matrix.deep import that_count
 from matrix.errors import CorruptFileError
 from matrix.evidence import Evidence, joined
 from matrix.failure import Failure
+from matrix.index import PackageIndex
 from matrix.job import Job
 from matrix.observe import Observation
 from matrix.pins.candidates import Ground
@@ -23,6 +24,7 @@ from matrix.pins.policy import Policy
 from matrix.pins.proof import prove
 from matrix.resolve.derivation import mentioned
 from matrix.resolve.lock import LockFolder, parse_lock
+from matrix.resolve.sdists import SdistTable
 from matrix.resolve.solver import Answer, Problem, Solved
 from matrix.run import run
 from matrix.tier import Outcome, Tier
@@ -44,6 +46,7 @@ class Judge:
         failures: the records.
         locks: where the locks of answers lie.
         solve: asks uv about a set that is no cell: one with people's other packages in it.
+        index, sdists: where the metadata of releases are read.
     """
 
     ground: Ground
@@ -53,8 +56,10 @@ class Judge:
     failures: Sequence[Failure]
     locks: LockFolder
     solve: Callable[[Problem], Answer]
-    _known: dict[str, Option] = field(default_factory=dict)
-    _compared: tuple[Measured, ...] | None = None
+    index: PackageIndex
+    sdists: SdistTable
+    _known: dict[str, Option] = field(default_factory=dict, init=False)
+    _compared: tuple[Measured, ...] | None = field(default=None, init=False)
 
     def options(self, cells: Iterable[Cell], tiers: Iterable[Tier] = (Tier.RESOLVE,)) -> tuple[Option, ...]:
         """Return what is known of the cells, each once, in order; those not known yet are asked about at `tiers`.

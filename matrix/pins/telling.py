@@ -11,6 +11,7 @@ from matrix.pins.choice import Choice, Chosen
 from matrix.pins.option import Option
 from matrix.pins.output import command
 from matrix.pins.policy import Policy
+from matrix.pins.relaxation import Nothing, Relaxation
 from matrix.pins.stack import Stack
 from matrix.pins.want import Want
 
@@ -86,6 +87,33 @@ def tally(choice: Choice) -> str:
         return line
     which = "any of them" if len(unmeasured) == len(choice.chosen) else f"{len(unmeasured)} of them"
     return f"{line}\nNo measured change of speed or memory is known of {which} against what you have."
+
+
+def nothing_text(found: Nothing) -> list[str]:
+    """Return why nothing qualifies and what would, for people."""
+    lines = [f"nothing qualifies; the nearest is {found.about}:"]
+    lines += [f"  because  {line}" for line in found.chain[:8]]
+    if not found.relaxations:
+        return [_cut(line) for line in [*lines, "no relaxation was found that resolves"]]
+    lines.append("what would do, each resolved just now, the best evidence first:")
+    for number, item in enumerate(found.relaxations, 1):
+        lines += _relaxation(number, item)
+    return lines
+
+
+def _relaxation(number: int, item: Relaxation) -> list[str]:
+    option = item.option
+    axes = [f"{axis.value} {option.versions[axis.value]}" for axis in Axis if axis.value in option.versions]
+    proof = option.proof
+    tried = f"tried at {proof.tier} on {proof.machine}, {proof.at:%Y-%m-%d}" if proof.tier and proof.at else "resolved"
+    lines = [
+        f"{number}. {item.words}",
+        f"     gives   {', '.join(axes)}",
+        f"     is      {tried}; untested: {', '.join(option.untested)}",
+    ]
+    lines += [f"     but     {line}" for line in item.against[:2]]
+    lines += [f"     with    {item.flags}"] if item.flags else []
+    return [_cut(line) for line in lines]
 
 
 def _cut(line: str) -> str:
