@@ -40,7 +40,8 @@ def carry(body: bytes, digest: str, machine: str, errand: str) -> Iterator[str]:
         yield json.dumps({"event": "ended", "code": None, "said": reason})
         return
     folder = unpack(body, digest)
-    command = [sys.executable, "-s", "-m", "matrix.executors.node"]
+    # -P: a `matrix` in the folder that the worker stands in is not this tool.
+    command = [sys.executable, "-s", "-P", "-m", "matrix.executors.node"]
     yield from attended(command, surroundings(os.environ, folder, gpus), errand)
 
 

@@ -88,7 +88,7 @@ class Machine:
     def words(self) -> str:
         """Return it in words, without its name or address."""
         gpus = _counted(self.gpus, "GPU") + (f" ({', '.join(sorted(self.kinds))})" if self.kinds else "")
-        return f"{gpus}, {self.cpus:g} cores, {self.memory / GIB:.1f} GiB"
+        return f"{gpus}, {_counted(int(self.cpus), 'core')}, {self.memory / GIB:.1f} GiB"
 
 
 def most_gpus(needs: Iterable[Need], machines: Sequence[Machine]) -> int:

@@ -21,6 +21,8 @@ from matrix.resolve.solver import find_uv
 
 NEEDS = ("filelock", "nvidia-ml-py", "packaging", "platformdirs")
 """What a visit imports beside this tool; the other packages that this tool depends on ask the index, or render."""
+_MODULES = ("pynvml.py",)
+"""Those of its modules that lie in no package; nvidia-ml-py brings an example too."""
 UV = "bin/uv"
 """Where uv lies in the parcel."""
 _MOMENT = (2020, 1, 1, 0, 0, 0)
@@ -79,5 +81,6 @@ def _packages() -> Iterator[tuple[str, bytes]]:
         except importlib.metadata.PackageNotFoundError:
             raise ToolError(f"{package} is not installed beside this tool.", then="Install the tool again.") from None
         for file in sorted(files, key=str):
-            if ".." not in file.parts and file.suffix in (".py", ".typed", "") and "__pycache__" not in file.parts:
+            inside = len(file.parts) > 1 or file.name in _MODULES
+            if inside and file.suffix in (".py", "") and not {"..", "__pycache__"} & set(file.parts):
                 yield file.as_posix(), Path(str(file.locate())).read_bytes()

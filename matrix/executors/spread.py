@@ -102,14 +102,16 @@ class Spread:
 
     def demand(self, machines: Sequence[Machine]) -> Demand:
         """Return what a cell of this run is given, in a cluster of these machines."""
-        given = self.given
-        cpus = given.cpus or min(CPUS, max((int(machine.cpus) for machine in machines), default=CPUS)) or 1
-        memory = given.memory or min(MEMORY, max((machine.memory for machine in machines), default=MEMORY))
-        if Tier.GPU not in self.manner.tiers:
-            return Demand(cpus=cpus, memory=memory)
-        needs = needs_of(self.probes())
-        gpus, kinds = given.gpus or most_gpus(needs, machines), given.kinds or kinds_that_do(needs, machines)
-        return Demand(gpus=gpus, cpus=cpus, memory=memory, kinds=kinds)
+        given, gpus, kinds = self.given, 0, ()
+        if Tier.GPU in self.manner.tiers:
+            needs = needs_of(self.probes())
+            gpus, kinds = given.gpus or most_gpus(needs, machines), given.kinds or kinds_that_do(needs, machines)
+        least = Demand(gpus=gpus, cpus=given.cpus or 1, memory=given.memory, kinds=kinds)
+        # What nobody asked for keeps no cell from a small machine where there is no other.
+        able = [machine for machine in machines if machine.fits(least)]
+        cpus = given.cpus or min(CPUS, max((int(machine.cpus) for machine in able), default=CPUS))
+        memory = given.memory or min(MEMORY, max((machine.memory for machine in able), default=MEMORY))
+        return replace(least, cpus=cpus, memory=memory)
 
     def visit(self, cell: Cell, resolved: Observation | None, tell: Tell) -> Probed:
         """Return what the probes say, each stored, wherever they ran.
