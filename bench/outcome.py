@@ -216,9 +216,9 @@ def _mfu(phase: str, seconds: float, row: Mapping[str, Any], gpus: int, result: 
         each = (LengthSummary(mean=size, low=size, high=size) for size in (plan["prompt"], plan["response"]))
         lengths = Lengths.summarised(int(row["rows"]), *each)
         flops = model_flops(shape_named(str(plan["shape"])), Phase(phase), lengths, epochs=1)
+        return utilisation(flops.total, seconds, gpus, peak=peak).peak
     except (KeyError, ValueError, MatrixError):
         return None
-    return utilisation(flops.total, seconds, gpus, peak=peak).peak
 
 
 def with_power(measured: Measured, summary: Mapping[str, object], tokens: float | None) -> Measured:

@@ -7,7 +7,7 @@ own; a side that fails each time is given up with its reason, and everything els
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,7 +125,7 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     deadline: float = float("inf"),
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Launched]:
+) -> Generator[Launched, None, None]:
     """Yield the launches of a series as they end, those that are kept first had from the store.
 
     No launch begins that would, going by the longest one of its pairing so far, not be over by `deadline` (of `clock`).

@@ -69,10 +69,12 @@ def series(*pairings: Pairing, launches: int = 2, extra: int = 2, warm: bool = F
     return Series(name="s", pairings=pairings or (pairing(),), launches=launches, extra=extra, warm=warm)
 
 
-def had(fake: Fake, asked: Series, **more: float) -> tuple[list[str], list[str]]:
+def had(
+    fake: Fake, asked: Series, deadline: float = float("inf"), clock: Callable[[], float] = lambda: 0.0
+) -> tuple[list[str], list[str]]:
     """Return the order in which launches were had, and what was told."""
     lines: list[str] = []
-    for _ in run(asked, fake, tell=lines.append, **more):
+    for _ in run(asked, fake, tell=lines.append, deadline=deadline, clock=clock):
         pass
     return fake.order, lines
 
