@@ -1,7 +1,7 @@
 """Copies what was observed of cells into an evidence store: ``python tests/accuracy/evidence.py TO [--home DIR]``.
 
 Of each question the latest answer is taken: what was imported and done in the cells (tiers `import`, `behave` and
-`gpu`, with the thresholds and their trials), and what was said of the same cells without installing them (`resolve`,
+`gpu`, with the thresholds and their trials; `bench`, with every launch of every series), and what was said of the same cells without installing them (`resolve`,
 `surface`). What was not tried (`untested`) says nothing and stays behind, but for the tier `gpu`, where it is named.
 A store called `gpu` takes what was observed on machines with a GPU, one called `cpu` the rest.
 
@@ -35,18 +35,18 @@ sys.path.insert(0, str(ROOT))
 
 from matrix.errors import MatrixError  # noqa: E402
 from matrix.home import Home  # noqa: E402
-from matrix.observe import Observation  # noqa: E402
+from matrix.observe import LAUNCH, Observation  # noqa: E402
 from matrix.store import Store  # noqa: E402
 from matrix.tier import Outcome, Tier  # noqa: E402
-from tests.accuracy.scrub import portable, scrubbed, strange  # noqa: E402
+from tests.accuracy.scrub import portable, scrubbed, strange, versions_in  # noqa: E402
 
-DEEP = frozenset({Tier.IMPORT, Tier.BEHAVE, Tier.GPU})
+DEEP = frozenset({Tier.IMPORT, Tier.BEHAVE, Tier.GPU, Tier.BENCH})
 STATIC = frozenset({Tier.RESOLVE, Tier.SURFACE})
 _GPUS = re.compile(r"\b\d+ x ")
 """What the class of a machine says that has some (`matrix.probing.machine`)."""
 RAW = "raw"
 """The folder of a store in which files lie that are no observations."""
-_SAMPLE = ("fingerprint", "fresh", "number", "spec")
+_SAMPLE = ("fingerprint", "fresh", "number", "spec", "series")
 """Inputs by which answers of one probe are different samples and not newer ones."""
 
 
@@ -100,16 +100,20 @@ def _place(item: Observation) -> tuple[object, ...]:
 
 
 def kept(item: Observation, words: Sequence[str] = ()) -> Observation:
-    """Return an observation as it may be published; raises ValueError where its fingerprint holds what it may not."""
+    """Return an observation as it may be published.
+
+    Raises ValueError where its fingerprint, or what it says of a launch, holds what it may not.
+    """
     detail = dict(item.detail)
     facts = detail.pop("facts", None) if item.question.probe == "machine" else None
-    clean = dict(portable(detail, words))
+    versions = versions_in(detail)
+    clean = dict(portable(detail, words, versions=versions))
     if facts is not None:
         wrong = list(strange(facts)) if isinstance(facts, Mapping) else ["facts: is not an object"]
         if wrong:
             raise ValueError(f"the fingerprint of {item.question.cell} is refused: {'; '.join(wrong)}")
         clean["facts"] = facts
-    return replace(item, reason=scrubbed(item.reason, words), detail=clean)
+    return replace(item, reason=scrubbed(item.reason, words, versions), detail=clean)
 
 
 _FILES = r"observations\.jsonl|observations\.lock|details/[0-9a-f]{2}/[0-9a-f]{64}\.json\.gz|raw/[\w.-]+"

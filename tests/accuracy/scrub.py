@@ -39,38 +39,66 @@ _NAMED_SECRET = re.compile(
     r"\s*[=:]\s*[^\s,;'\"<]{6,}|\bbearer\s+[\w.+/=-]{16,})|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 """What stands beside a word that says it is one: `HF_TOKEN=…`, `password: …`, `Bearer …`, the head of a private key."""
-_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
+"""It ends in letters: `torch2.11.0@cu130-tf5.9.0` is a part of a cell's name."""
 _URL = re.compile(r"(?i)\b([a-z][a-z0-9+]*://)(?:[^\s/@'\"<>]+@)?(\[[0-9a-f:]+\]|[\w.-]+)")
 _PUBLIC = re.compile(
     r"(?i)(?:[\w-]+\.)*(?:pypi\.org|pythonhosted\.org|github\.com|githubusercontent\.com|huggingface\.co|pytorch\.org|"
     r"ray\.io|vllm\.ai|nvidia\.com|python\.org|pydantic\.dev|readthedocs\.io|wandb\.ai|hydra\.cc|apache\.org|localhost)|"
     r"127\.0\.0\.1|0\.0\.0\.0|\[::1?\]"
 )
+_HOST = re.compile(
+    r"(?i)(?<![\w.@/-])(?:"
+    r"(?:[a-z0-9_-]+\.)+(?:internal|local|localdomain|lan|corp|intranet|home\.arpa|amazonaws\.com)"  # within a net
+    r"|ip-\d{1,3}(?:-\d{1,3}){3}"  # how EC2 names a machine
+    r"|[a-z][a-z0-9-]*-[bcdfghjklmnpqrstvwxz2456789]{8,10}-[bcdfghjklmnpqrstvwxz2456789]{5}"  # a pod of a Deployment
+    r"|[a-z][a-z0-9-]*-(?:head|worker|launcher|master)-(?:\d+|[bcdfghjklmnpqrstvwxz2456789]{5})"  # a pod of a job
+    r"|nid\d{5,6}|(?:dgx|hgx)[a-z0-9]*-[a-z0-9-]*\d+|(?:gpu|compute|worker|login)-?node-?\d+"  # as clusters name them
+    r")(?![\w-])"
+)
+"""Names of machines by their form, as clouds, Kubernetes and clusters give them."""
+_NAMED_HOST = re.compile(
+    r"(?i)(\b(?:host ?name|node ?name|nodename|host)(?: is|:| =|=)[ '\"]*|\bon host )"
+    r"(?!localhost|<|127\.|0\.0\.0\.0)((?=[\w.-]*\d)[a-z0-9][\w.-]*[\w-])(?![\w(\[])"
+)
+"""What stands beside a word that says it is one, and holds a digit as names of machines do: `hostname: a1b2c3`."""
+_PROMPT = re.compile(r"(?<![\w.@-])[a-z_][a-z0-9_-]*@[a-zA-Z0-9][\w-]*(?=:[~/])")
+"""How a shell, ssh and rsync write somebody on a machine: `me@host:~`."""
 _LOOPBACK = ("127.", "0.0.0.0", "255.")
 _SOCKET = re.compile(r"(?<![\w\[])\[([A-Za-z][\w.-]*)\]:(?=\d{2,5}\b)")
 """How torch's c10d writes a peer: `[host]:29500`."""
 
 
-def scrubbed(text: str, words: Sequence[str] = ()) -> str:
+def scrubbed(text: str, words: Sequence[str] = (), versions: Mapping[str, str] | None = None) -> str:
     """Return the text without places, names and addresses; `words` are names to be taken out besides.
 
-    Scrubbing what was scrubbed changes nothing.
+    `versions` are those of packages: one of four numbers that stands after its package is no address. Scrubbing what
+    was scrubbed changes nothing.
     """
     text = _CUT.sub("", _WHERE.sub("", text))
     text = _URL.sub(lambda m: m[1] + (m[2] if _PUBLIC.fullmatch(m[2]) else "<host>"), text)
     text = _NAMED_SECRET.sub("<secret>", _SECRET.sub("<secret>", text))
-    text = _MAIL.sub("<mail>", text)
+    text = _PROMPT.sub("<name>@<host>", _MAIL.sub("<mail>", text))
     text = _UUID.sub("<uuid>", text)
     text = _MAC.sub("<mac>", text)
-    text = _IPV4.sub(lambda m: m[0] if m[0].startswith(_LOOPBACK) or not _is_address(m[0]) else "<ip>", text)
+    text = _IPV4.sub(lambda m: m[0] if _is_harmless(m, versions or {}) else "<ip>", text)
     text = _IPV6.sub(lambda m: "<ip>" if _is_address(m[0]) else m[0], text)
     text = _SOCKET.sub(lambda m: m[0] if m[1] == "localhost" else "[<host>]:", text)
+    text = _NAMED_HOST.sub(r"\1<host>", _HOST.sub("<host>", text))
     text = _ID.sub("<id>", text)
     text = _PATH.sub(lambda m: f"…/{m[2]}" if m[1] else m[0], text)
     text = re.sub(r"(?<![\w.+~/-])/root(?=/|\b)(?!/)", "~", text)
     for word in words:
         text = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", "<name>", text)
     return text
+
+
+def _is_harmless(found: re.Match[str], versions: Mapping[str, str]) -> bool:
+    """Return whether four numbers are no address of a machine: this machine's own, none at all, or a version."""
+    if found[0].startswith(_LOOPBACK) or not _is_address(found[0]):
+        return True
+    before = found.string[: found.start()]
+    return any(version == found[0] and before.endswith(f"{name} ") for name, version in versions.items())
 
 
 def _is_address(text: str) -> bool:
@@ -81,26 +109,41 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def portable(value: object, words: Sequence[str] = (), name: str = "") -> Any:
+def portable(
+    value: object, words: Sequence[str] = (), name: str = "", versions: Mapping[str, str] | None = None
+) -> Any:
     """Return plain JSON data in which all text is scrubbed, names of fields too; `name` is the field it is in.
 
     Versions of packages stay as they are: some look like addresses (z3-solver 4.15.4.0).
     """
     match value:
         case str():
-            return scrubbed(value, words)
+            return scrubbed(value, words, versions)
         case Mapping() if name in _VERSIONS and not list(_unversioned(value)):
             return dict(value)
         case Mapping():
-            return {scrubbed(str(key), words): portable(item, words, str(key)) for key, item in value.items()}
+            return {
+                scrubbed(str(key), words, versions): portable(item, words, str(key), versions)
+                for key, item in value.items()
+            }
         case list() | tuple():
-            return [portable(item, words) for item in value]
+            return [portable(item, words, versions=versions) for item in value]
         case _:
             return value
 
 
 _VERSIONS = ("versions", "installed", "left_out")
 """Fields that map packages to versions."""
+
+
+def versions_in(detail: Mapping[str, object]) -> dict[str, str]:
+    """Return the versions of packages that a detail holds in the fields that are for them."""
+    found: dict[str, str] = {}
+    for name in _VERSIONS:
+        held = detail.get(name)
+        if isinstance(held, Mapping) and not list(_unversioned(held)):
+            found |= {str(package): str(version) for package, version in held.items()}
+    return found
 
 
 def _unversioned(value: Mapping[str, Any]) -> Iterator[str]:
@@ -167,3 +210,43 @@ def _strange(value: Any, rule: Any, path: str) -> Iterator[str]:
             yield f"{where}: {value!r} is not as it should be"
     elif not isinstance(value, int if rule is bool else (int, float) if rule is float else rule):
         yield f"{where}: {value!r} is no {rule.__name__}"
+
+
+_RAW = {
+    "columns": r"at|(power_w|sm_mhz|memory_mhz|reasons|used_mib|busy|celsius)/\d+",
+    "company": r"before|beside|after|before_mib|known",
+}
+_LAUNCH = frozenset(
+    {
+        "schema", "series", "pairing", "recipe", "kind", "side", "place", "planned", "warms", "device", "says", "cells",
+        "overrides", "changed", "plan", "measured", "disturbed", "notes", "conditions", "workload", "scripts",
+        "fingerprint", "gpus", "gpu_base_mib", "gpu_peak_mib", "gpu_left_mib", "gpu_settle_s", "gpu_held_s", "gpu_ended",
+        "telemetry", "telemetry_raw", "rows", "result", "startup_s", "cold", "text",
+    }
+)  # fmt: skip
+"""What the detail of a launch of a bench may hold (`bench.kept`)."""
+_RESULT = frozenset(
+    {
+        "schema", "bench", "ended", "code", "seconds", "prepared", "cpu", "resident", "own", "load", "patches", "device",
+        "devices", "began", "release", "versions", "plan", "more", "fault", "reached", "interleaved", "why", "had",
+        "switch", "numerics", "flash_attn", "watching", "gpu", "left_behind",
+    }
+)  # fmt: skip
+"""What of its result."""
+
+
+def strange_launch(detail: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the detail of a launch holds that it may not: the field, and why.
+
+    Its text is scrubbed like any other; this is for fields that somebody adds, which are looked at first.
+    """
+    yield from (f"{name}: not on the list" for name in sorted(set(detail) - _LAUNCH))
+    result, raw, conditions = (detail.get(name) or {} for name in ("result", "telemetry_raw", "conditions"))
+    if not all(isinstance(part, Mapping) for part in (result, raw, conditions)):
+        yield "result, telemetry_raw, conditions: one of them is not an object"
+        return
+    yield from (f"result.{name}: not on the list" for name in sorted(set(result) - _RESULT))
+    for part, pattern in _RAW.items():
+        held = raw.get(part) or {}
+        yield from (f"telemetry_raw.{part}.{name}: not on the list" for name in held if not re.fullmatch(pattern, name))
+    yield from (f"conditions.{line}" for line in _strange(conditions, _FACTS, ""))

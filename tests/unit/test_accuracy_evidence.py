@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from matrix.gpus.fingerprint import digest
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
-from tests.accuracy.evidence import faults, main
-from tests.accuracy.scrub import portable, scrubbed, strange
+from tests.accuracy.evidence import faults, kept, main
+from tests.accuracy.scrub import portable, scrubbed, strange, versions_in
 from tests.unit import gpu_samples
 from tests.unit.run_fakes import AT, observation
 
@@ -135,6 +135,21 @@ PLANTED = {
     "a token": "hf_abcdefghijklmnopqrst",
     "a mail": "jdoe@corp.example",
     "a node": "9bd45c3a9e44b1d95d8e8c34d06f94880bc1f398ddd4bea5908e7c85",
+    "a host of EC2": "ip-10-0-12-7",
+    "its full name": "ip-10-0-12-7.eu-west-1.compute.internal",
+    "a host of GCE": "trainer-1.c.acme-prod.internal",
+    "a host of a company": "db.corp",
+    "a machine at home": "jdoes-macbook.local",
+    "a service of Kubernetes": "raycluster-head-svc.rl.svc.cluster.local",
+    "a pod of Kubernetes": "verl-train-7c9d8b6f5d-x2v4q",
+    "a pod of a job": "ppo-qwen-worker-0",
+    "a pod of Ray": "raycluster-kuberay-worker-x7vk2",
+    "a node of a Cray": "nid001234",
+    "a box of eight": "dgx-a100-07",
+    "a node by its number": "gpu-node-31",
+    "a host by its word": "hostname: a1b2c3d4e5f6",
+    "a node by its word": "node name = titan7",
+    "a prompt": "jdoe@titan7:~/train",
     "a host by name": "gpu-node-17",
     "a person by name": "jdoe",
 }
@@ -168,11 +183,26 @@ def test_what_names_a_machine_a_person_or_a_place_does_not_leave(what: str, tmp_
         "lib/python3.12/site-packages/vllm/v1/engine/core.py:12",
         "sha256:0123456789012345678901234567890123456789012345678901234567890123",
         "and/or 3/4 of 5/6; tok/s/GPU; 0.4/0.9",
-        "…/run.py <ip> <uuid> <host> ~",
+        "…/run.py <ip> <uuid> <host> ~ <name>@<host>:~ hostname: <host>",
+        "verl0.9.1-vllm0.24.0-torch2.11.0@cu130-tf5.9.0, worker_1, node_manager, head_dim=128, gpu-1, gpu 0, ray-core",
+        "host=localhost host: str, node_name=None, on host memory, the host has absl 2.1; host_ip = get_ip()",
+        "nvidia-cuda-runtime-cu12, Ray-actor-pool, flash-attn-2, torch.internal_ops, kernel.local_size",
     ],
 )
 def test_what_names_nobody_stays(text: str) -> None:
     assert scrubbed(text) == text
+
+
+def test_a_version_of_four_numbers_after_its_package_is_no_address() -> None:
+    detail = {"left_out": {"z3-solver": "4.15.4.0"}, "notes": ["not carried: z3-solver 4.15.4.0 from 4.15.4.0"]}
+    item = replace(gpu_samples.probe("test_x.py::test_y", Outcome.OK, "", detail=detail), reason="z3-solver 4.15.4.0")
+    clean = kept(item)
+    assert clean.reason == "z3-solver 4.15.4.0"
+    assert clean.detail["notes"] == ["not carried: z3-solver 4.15.4.0 from <ip>"]
+    assert kept(clean) == clean
+    # Of a package whose version nobody tells, and of another version, it may be an address.
+    assert scrubbed("z3-solver 4.15.4.0", versions={"z3-solver": "4.15.4.1"}) == "z3-solver <ip>"
+    assert versions_in({"versions": {"a host": "10.1.2.3"}, "installed": None}) == {}
 
 
 @given(st.text(alphabet="/abz09.:-_@[]() ~", max_size=60))
