@@ -108,7 +108,7 @@ def _judged(name: str, items: Sequence[Observation], failures: Sequence[Failure]
     known = _versions(cell, verdict)
     return _Seen(
         verdict=verdict,
-        proof=prove(verdict.evidence, policy),
+        proof=prove(verdict.evidence, policy, failures),
         kept=weigh(failures, known, policy, observations=verdict.evidence),
     )
 
@@ -165,6 +165,7 @@ def _set(one: _Seen, policy: Policy) -> dict[str, object]:
         "shipped": proof.deepest.shipped if proof.deepest else "",
         "tried": [item.line for item in proof.tried],
         "untested": [tier.value for tier in Tier if tier.is_deep and tier not in ran],
+        "untried_features": list(proof.untried),
         "degraded": list(proof.degraded),
         "deviation": deviation_words(cell),
         "command": install_command(cell.requirements, overrides=cell.deviation.overrides if cell.deviation else ()),

@@ -155,6 +155,8 @@ def lattice(ground: Ground, frames: Sequence[Cell] = ()) -> tuple[Cell, ...]:
     kept: dict[Axis, Version | None] = {
         axis: have for axis in rest if axis not in free and (have := ground.have(axis)) in ground.releases(axis)
     }
+    # A flash-attn that was built is kept beside other versions of the rest: nothing but its own build depends on it.
+    built = {axis: version for axis, version in kept.items() if axis is Axis.FLASH_ATTN}
     added = tuple(f"{name}{spec}" for name, spec in ground.want.to.items() if name not in set(Axis))
     engines: tuple[Version | None, ...] = choices(ground, Axis.VLLM)
     if not engines and ground.wanted(Axis.VLLM) is None:
@@ -164,7 +166,7 @@ def lattice(ground: Ground, frames: Sequence[Cell] = ()) -> tuple[Cell, ...]:
         base: dict[Axis, Version | None] = {Axis.VERL: verl, Axis.VLLM: vllm}
         for extras, versions in itertools.product(_extras(ground, verl, frames), itertools.product(*free.values())):
             named: dict[Axis, Version | None] = {**base, **dict(zip(free, versions, strict=True))}
-            for more in (named, {**named, **kept}):
+            for more in (named, {**named, **kept}, {**named, **built}):
                 cell = _cell(more, extras, added, ground)
                 cells.setdefault(cell.name, cell)
     return tuple(cells.values())[:MOST]

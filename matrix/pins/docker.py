@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from matrix.pins.requirements import Read, read_requirements, text_of
-from matrix.pins.shell import Install, commands, exported, install_of, substituted
-from matrix.pins.stack import Statement, parsed, statement_of, unreadable, version_of_file
+from matrix.pins.shell import Install, commands, exported, install_of, redirected, substituted
+from matrix.pins.stack import Statement, name_of_file, parsed, statement_of, unreadable, version_of_file
 
 _HEREDOC = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2")
 _IMAGE = re.compile(r"(?:^|/)vllm-openai:v(?P<version>\d[\w.]*)$")
@@ -33,6 +32,12 @@ class Instruction:
     word: str
     text: str
     body: tuple[tuple[int, str], ...] = ()
+    raw: tuple[str, ...] = ()
+
+    def where(self, path: Path, line: int, word: str) -> str:
+        """Return file and line of a word: its own line among those that are joined, else the one given."""
+        found = next((at for at, row in enumerate(self.raw) if word in row), None)
+        return f"{path.name}:{line if found is None or self.body else self.line + found}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +85,8 @@ def instructions(path: Path, text: str) -> Iterator[Instruction]:
                 raise unreadable(path, start, held.strip(), f"its heredoc `{end}` does not end")
             at += 1
             bodies.append((first, "\n".join(body)))
-        yield Instruction(line=start, word=word.upper(), text=rest.strip(), body=tuple(bodies))
+        raw = tuple(lines[start - 1 : at])
+        yield Instruction(line=start, word=word.upper(), text=rest.strip(), body=tuple(bodies), raw=raw)
 
 
 def read_dockerfile(path: Path, text: str, environment: Mapping[str, str], read: Read) -> None:
@@ -156,7 +162,7 @@ def _instruction(
             settings |= {name: substituted(value, settings)[0] for name, value in _pairs(item.text).items()}
         case "RUN":
             for line, script in _scripts(item):
-                _run(path, line, script, environment, settings, read)
+                _run(path, item, line, script, environment, settings, read)
         case _:
             pass
 
@@ -182,8 +188,9 @@ def _scripts(item: Instruction) -> list[tuple[int, str]]:
 
 
 def _run(
-    path: Path, line: int, script: str, environment: Mapping[str, str], settings: dict[str, str], read: Read
-) -> None:
+    path: Path, item: Instruction, line: int, script: str, environment: Mapping[str, str], settings: dict[str, str],
+    read: Read,
+) -> None:  # fmt: skip
     """Read one shell script; variables that it sets count for the commands after them."""
     inner = dict(settings)
     for offset, row in enumerate(script.replace("\\\n", "  ").splitlines()):
@@ -194,36 +201,43 @@ def _run(
             if re.search(r"\bpip[\d.]*\s+install\b", row):
                 read.note(where, f"not understood ({error}), so what it installs is not in the answer: `{row[:80]}`")
             continue
-        for words in found:
+        for whole in found:
+            words, lost = redirected(whole)
+            if lost and install_of(words) is not None:
+                read.note(where, f"`{lost[0]}` without quotes sends output to a file: no version is asked of pip")
+            if not words:
+                continue
             inner |= {name: substituted(value, inner)[0] for name, value in exported(words).items()}
             if words[0] in _SHELL_CONDITION and "install" in script:
                 read.note(where, f"a condition (`{words[0]} …`) decides what is installed; it was taken to hold")
             install = install_of(words)
             if install is not None:
-                _install(path, line + offset, install, environment, inner, read)
+                _install(path, item, line + offset, install, environment, inner, read)
 
 
 def _install(
-    path: Path, line: int, install: Install, environment: Mapping[str, str], settings: Mapping[str, str], read: Read
-) -> None:
+    path: Path, item: Instruction, line: int, install: Install, environment: Mapping[str, str],
+    settings: Mapping[str, str], read: Read,
+) -> None:  # fmt: skip
     where = f"{path.name}:{line}"
     for kind, file in install.files:
         _file(path, where, kind, substituted(file, settings)[0], environment, read)
     for source in install.sources:
         text, _ = substituted(source, settings)
-        _source(where, text, read)
+        _source(item.where(path, line, source), text, read)
     for word in install.requirements:
         text, unknown = substituted(word, settings)
+        where = item.where(path, line, word)
         if unknown:
             read.note(where, f"`{word}` depends on {', '.join(sorted(unknown))}, which has no default; left as it is")
             continue
-        requirement = parsed(path, line, text)
+        requirement = parsed(path, int(where.rpartition(":")[2]), text)
         if requirement.marker is not None and not requirement.marker.evaluate({**environment, "extra": ""}):
             read.note(where, f"`{text}` does not hold on python {environment['python_version']}, so it was left out")
             continue
         made = replace(statement_of(requirement, where, text), no_deps=install.no_deps)
         _take_place(made, read, removed=install.removes)
-    if install.no_deps and install.requirements:
+    if install.no_deps and install.requirements and not install.removes:
         read.note(where, f"{', '.join(install.requirements)}: installed with --no-deps, against what metadata say")
 
 
@@ -248,8 +262,8 @@ def _source(where: str, text: str, read: Read) -> None:
     if version is None:
         read.note(where, f"`{text}` is installed from its source or an address, which no index pins")
         return
-    package = str(canonicalize_name(text.rpartition("/")[2].split("-")[0]))
-    read.note(where, f"{package} is unpinned: it comes from a file; its name says {version}")
+    package = name_of_file(text)
+    read.note(where, f"{package} is unpinned: it comes from a file or a source; its name says {version}")
     made = Statement(
         package=package, where=where, text=text, specifier=SpecifierSet(), url=text, version=version, binds=False
     )

@@ -106,7 +106,7 @@ class Judge:
             verdict=verdict,
             versions=versions,
             lock=lock,
-            proof=prove(verdict.evidence, self.policy),
+            proof=prove(verdict.evidence, self.policy, self.failures),
             kept=weigh(
                 self.failures, known, self.policy, present=present, observations=verdict.evidence, whole=bool(versions)
             ),
@@ -151,7 +151,8 @@ class Judge:
             before, after = stack.have.get(axis.value), versions.get(axis.value)
             stated = stack.about(axis.value)
             known = before is not None or bool(stated)
-            if known and after is not None and (before is None or before.public != after.public):
+            gone = after is None and (before is None or not versions)
+            if known and not gone and (before is None or after is None or before.public != after.public):
                 where = stated[-1].where if stated and before is not None else ""
                 found.append(Change(package=axis.value, before=before, after=after, where=where))
         return tuple(found)

@@ -152,6 +152,7 @@ class Option:
             "at": proof.at.isoformat() if proof.at else None,
             "tried": [item.to_json() for item in proof.tried],
             "untested": [tier.value for tier in self.untested],
+            "untried_features": list(proof.untried),
             "degraded": list(proof.degraded),
             "to_build": list(self.to_build),
             "overrides": list(self.overrides),

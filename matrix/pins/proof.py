@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from matrix.failure import Failure
 from matrix.observe import Observation
-from matrix.pins.policy import Policy
+from matrix.pins.policy import Policy, patterns
 from matrix.tier import Outcome, Tier
 from matrix.tried import Tried, short, tried
 
@@ -22,12 +24,14 @@ class Proof:
             GPU that was asked for); None where there is none.
         breaks: lines that say what broke, as far as the policy counts it; never empty for a set that is not safe.
         degraded: lines of what is hurt and does not count.
+        untried: features in use that no probe of the deepest tiers was about: the proof says nothing of them.
     """
 
     tried: tuple[Tried, ...] = ()
     deepest: Tried | None = None
     breaks: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
 
     def proven(self, policy: Policy) -> bool:
         """Return whether it was tried at the least tier or deeper, and nothing that counts broke."""
@@ -49,8 +53,8 @@ class Proof:
         return self.deepest.at if self.deepest is not None else None
 
 
-def prove(observations: Iterable[Observation], policy: Policy) -> Proof:
-    """Return what these observations of one cell prove.
+def prove(observations: Iterable[Observation], policy: Policy, failures: Sequence[Failure] = ()) -> Proof:
+    """Return what these observations of one cell prove; by the records, a probe is about the feature of its failure.
 
     An answer from a machine without a name is shown and proves nothing; so is one of the tiers `gpu` and `bench` from
     another GPU than the one that was asked for.
@@ -70,7 +74,27 @@ def prove(observations: Iterable[Observation], policy: Policy) -> Proof:
         deepest=max(counted, key=lambda item: (item.tier.depth, item.ran), default=None),
         breaks=tuple(dict.fromkeys(breaks)),
         degraded=tuple(dict.fromkeys(degraded)),
+        untried=_untried(seen, policy, failures),
     )
+
+
+def _untried(seen: Sequence[Observation], policy: Policy, failures: Sequence[Failure]) -> tuple[str, ...]:
+    """Return the features in use of which no probe answered at the tiers that need an installation."""
+    known = {failure.id: failure for failure in failures}
+    texts: list[str] = []
+    for item in seen:
+        if item.question.tier.is_deep and item.answers:
+            failure = known.get(str(item.detail.get("failure")))
+            texts += [_words(item.question.probe), *((failure.feature, failure.needs) if failure is not None else ())]
+    found = patterns()
+    return tuple(
+        word for word in policy.uses if word in found and not any(found[word].search(text) for text in texts if text)
+    )
+
+
+def _words(probe: str) -> str:
+    """Return the words of a probe's id, e.g. `test import test entry point imports lora`."""
+    return re.sub(r"[^A-Za-z0-9.]+", " ", probe.partition("/")[2] or probe)
 
 
 def _named(item: Tried) -> bool:

@@ -108,7 +108,7 @@ def substituted(text: str, variables: Mapping[str, str]) -> tuple[str, frozenset
 def commands(script: str) -> Iterator[list[str]]:
     """Yield the words of each simple command of a shell script; raises ValueError where quotes do not match."""
     for line in script.splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()<>")
         lexer.whitespace_split = True
         lexer.commenters = "#"
         words: list[str] = []
@@ -121,6 +121,26 @@ def commands(script: str) -> Iterator[list[str]]:
                 words.append(word)
         if words:
             yield words
+
+
+def redirected(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the words without redirections, and the bounds that one swallowed: `pip install a>=2` bounds nothing."""
+    kept: list[str] = []
+    lost = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if set(word) <= set("<>&") and word.strip("&"):
+            target = words[at + 1] if at + 1 < len(words) else ""
+            if re.match(r"=?\d", target) and kept:
+                lost.append(f"{kept[-1]}{word}{target}")
+            elif kept and kept[-1].isdecimal():
+                kept.pop()
+            at += 2
+        else:
+            kept.append(word)
+            at += 1
+    return kept, tuple(lost)
 
 
 def exported(words: list[str]) -> dict[str, str]:
@@ -154,6 +174,9 @@ def install_of(words: list[str]) -> Install | None:
             (sources if kind == "e" else files).append(value if kind == "e" else (kind, value))  # type: ignore[arg-type]
         elif word.startswith("-"):
             at += word in _WITH_VALUE
+        elif word.isdecimal():
+            # The value of an option that is not known here; no package has such a name.
+            continue
         elif _is_source(word):
             sources.append(word)
         else:

@@ -160,15 +160,29 @@ def exact(specifier: SpecifierSet) -> Version | None:
     return None
 
 
+_TAGGED = re.compile(r"/(?P<name>[\w.-]+?)(?:\.git)?@v?(?P<version>\d+(?:\.\d+)+[\w.]*)$")
+
+
 def version_of_file(url: str) -> Version | None:
-    """Return the version that the name of a wheel at an address or path tells, None for any other file."""
+    """Return the version that the name of a wheel tells, or the tag of a git address; None for anything else."""
     from urllib.parse import unquote
 
-    name = unquote(url.partition("#")[0].partition("?")[0].rpartition("/")[2])
+    address = unquote(url.partition("#")[0].partition("?")[0])
+    name = address.rpartition("/")[2]
     try:
-        return parse_wheel_filename(name)[1] if name.endswith(".whl") else None
-    except InvalidWheelFilename:
+        if name.endswith(".whl"):
+            return parse_wheel_filename(name)[1]
+        tag = _TAGGED.search(address) if address.startswith("git+") else None
+        return Version(tag["version"]) if tag else None
+    except (InvalidWheelFilename, InvalidVersion):
         return None
+
+
+def name_of_file(url: str) -> str:
+    """Return the package whose file or repository an address or path names, spelled as the index does."""
+    address = url.partition("#")[0].partition("?")[0]
+    tag = _TAGGED.search(address)
+    return str(canonicalize_name(tag["name"] if tag else address.rpartition("/")[2].split("-")[0]))
 
 
 def parsed(path: Path | str, line: int, text: str) -> Requirement:

@@ -49,7 +49,8 @@ def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
         count = f", {deepest.ran} of {deepest.planned} probes" if deepest.planned > 1 else ""
         where = f" ({aside})" if aside else ""
         lines.append(f"  {word:<9} at {proof.tier}{count}, on {proof.machine}, {proof.at:%Y-%m-%d}{where}")
-    lines.append(f"  untested  {', '.join(option.untested) or 'nothing'}")
+    untried = f"; of the features in use no probe was about {', '.join(proof.untried)}" if proof.untried else ""
+    lines.append(f"  untested  {', '.join(option.untested) or 'no tier'}{untried}")
     changes = [change.line for change in option.changes]
     more = f"; {option.more_changes} other packages" if option.more_changes else ""
     lines.append(f"  changes   {', '.join(changes) or 'none of the axes'}{more}")
@@ -68,9 +69,9 @@ def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
 def _failures(option: Option) -> list[str]:
     kept = option.kept
     lines = [f"  avoids    {_ids(kept.avoided)}"] if kept.avoided else []
-    lines += [f"  keeps     {item.id}, where {item.needs}" for item in kept.conditional]
     lines += [f"  keeps     {item.id}: {item.title}" for item in kept.against]
-    lines.append(f"  keeps     {len(kept.elsewhere)} known failures of features not in use or of low severity")
+    some = f"under a condition: {_ids(kept.conditional)}; " if kept.conditional else ""
+    lines.append(f"  keeps     {some}{len(kept.elsewhere)} of features not in use or of low severity")
     return lines
 
 
