@@ -367,6 +367,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "memory": _lazy("memory"),
     "thresholds": _lazy("thresholds"),
     "drift": _lazy("drift"),
+    "claims": _lazy("claims"),
     "doctor": _lazy("doctor"),
     "pins": _lazy("pins"),
 }

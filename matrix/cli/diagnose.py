@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from matrix.cli import drift, memory, thresholds
+from matrix.cli import claims, drift, memory, thresholds
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -20,6 +20,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     memory.words(command("memory", "predict what a PPO run holds on a GPU, and what fits", memory.MORE, asks=False))
     drift.words(command("drift", "find where a repository's own statements about versions contradict", drift.MORE))
+    claims.words(command("claims", "list what guides publish about the stack, and check it", claims.MORE))
     _doctor(command("doctor", "find what is wrong with this environment, or in a log", _DOCTOR))
 
 

@@ -32,7 +32,7 @@ SHOWN_CHARS = 300
 COMMANDS = (
     "run", "check", "surface", "grid", "bisect", "update", "report", "nightly",
     "env", "bundle", "gpus", "workload", "failures", "config", "data", "health", "memory", "thresholds", "drift",
-    "doctor",
+    "claims", "doctor",
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ _WORDS = {
 }
 _ANY = "|".join(sorted(_WORDS, key=len, reverse=True))
 _WORD = re.compile(rf"(?<![a-z0-9])({_ANY})[-_]?v?(\d+(?:\.\d+)+(?:\.post\d+)?)")
-_COMPACT = re.compile(r"(?<![a-z0-9])(vllm|sgl|sglang)0(\d{2})(?![\d.])")
+_COMPACT = re.compile(r"(?<![a-z0-9])(vllm|sgl|sglang)0(\d{2})(?!\d)")
 _LEADING = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+)?)(?![\w.])")
 
 
@@ -70,7 +70,8 @@ def _told(image: str) -> Iterator[tuple[str, str]]:
         if _WORDS[word] not in seen:
             seen.add(_WORDS[word])
             yield _WORDS[word], version
-    for word, minor in _COMPACT.findall(tag.lower()):
-        if _WORDS[word] not in seen and word.startswith("vllm"):
+    for word, digits in _COMPACT.findall(tag.lower()):
+        if _WORDS[word] not in seen:
             seen.add(_WORDS[word])
-            yield _WORDS[word], f"0.{int(minor)}"
+            # vllm017 is 0.17, sgl059 is 0.5.9: so the two count their releases.
+            yield _WORDS[word], f"0.{int(digits)}" if word == "vllm" else f"0.{digits[0]}.{digits[1]}"

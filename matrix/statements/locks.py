@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from matrix.statements.installing import conda_statement
 from matrix.statements.statement import PYTHON, Force, Inclusion, Notes, Reading, Source, Statement
+from matrix.statements.toml_lines import error_line
 
 if TYPE_CHECKING:
     from yaml.nodes import Node
@@ -43,8 +44,7 @@ def read_lock(text: str, file: str) -> Reading:
     try:
         whole = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        match = re.search(r"line (\d+)", str(error))
-        notes.remark(int(match[1]) if match else 1, f"this is no TOML: {error}")
+        notes.remark(error_line(error, text), f"this is no TOML: {error}")
         return notes.reading()
     key = "packages" if "pylock" in file.rsplit("/", 1)[-1] else "package"
     lines = [number for number, line in enumerate(text.splitlines(), 1) if re.match(rf"\s*\[\[\s*{key}\s*\]\]", line)]

@@ -14,7 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from matrix.statements.statement import PYTHON, Force, Inclusion, Notes, Reading, Source, Statement
-from matrix.statements.toml_lines import Lines
+from matrix.statements.toml_lines import Lines, error_line
 
 
 def read_pyproject(text: str, file: str) -> Reading:
@@ -26,8 +26,7 @@ def read_pyproject(text: str, file: str) -> Reading:
     try:
         whole = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        match = re.search(r"line (\d+)", str(error))
-        notes.remark(int(match[1]) if match else 1, f"this is no TOML: {error}")
+        notes.remark(error_line(error, text), f"this is no TOML: {error}")
         return notes.reading()
     lines = Lines(text)
     project = _table(whole, "project")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 
 class Lines:
@@ -36,3 +37,9 @@ class Lines:
             if not line.lstrip().startswith("#") and pattern.search(line):
                 return number + 1
         return None
+
+
+def error_line(error: tomllib.TOMLDecodeError, text: str) -> int:
+    """Return the line at which the text stops being TOML, the last one where that is its end."""
+    match = re.search(r"line (\d+)", str(error))
+    return int(match[1]) if match else max(1, len(text.splitlines()))
