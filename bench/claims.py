@@ -179,8 +179,8 @@ def answers(
 
 
 def _not_run(claim: Claim) -> str:
-    what = f"`{claim.pairing}`" if claim.pairing else "no pairing"
-    return f"not run: {what} on {' or '.join(claim.recipes)} is not among the launches that are recorded"
+    what = f" of `{claim.pairing}`" if claim.pairing else ""
+    return f"not run: no launch{what} on {' or '.join(claim.recipes)} is recorded"
 
 
 def _measured(claim: Claim, paired: Sequence[Paired]) -> list[Answer]:

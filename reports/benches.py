@@ -5,18 +5,15 @@ Pairings stand under the kind of device that they ran on, GPUs first; nothing of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.agreement import Agreement, agreements
-from bench.claims import Answer, answers
-from bench.comparison import Comparison, Summary
+from bench import plain
+from bench.agreement import agreements
+from bench.claims import answers
 from bench.gathered import gathered
-from bench.numerics import Number
-from bench.record import Idle, idle
-from bench.sample import Side
-from bench.verdicts import MARGIN, SAFE, Judgement, Paired, advice, judge
+from bench.record import idle
+from bench.verdicts import MARGIN, Paired, judge
 from matrix.job import RunResult
 from matrix.observe import Observation
 
@@ -43,9 +40,9 @@ def of_observations(observations: Iterable[Observation], margin: float = MARGIN)
         "margin": margin,
         "groups": [_group(device, [one for one in paired if one.device == device]) for device in DEVICES
                    if any(one.device == device for one in paired)],
-        "idle": [_idle(one) for one in unrun],
-        "agreement": [_agreement(one) for one in agreements([one for one in paired if one.device != "cpu"])],
-        "claims": [_answer(one) for one in answers(paired, standings=why)],
+        "idle": [plain.idle(one) for one in unrun],
+        "agreement": [plain.agreement(one) for one in agreements([one for one in paired if one.device != "cpu"])],
+        "claims": [plain.answer(one) for one in answers(paired, standings=why)],
         "gpu_minutes": round(sum(one.gpu_seconds for one in paired) / 60, 1),
     }  # fmt: skip
 
@@ -59,156 +56,8 @@ def _group(device: str, paired: Sequence[Paired]) -> dict[str, Any]:
         "machines": sorted({one.judgements[0].gathered.machine for one in paired}),
         "gpu_minutes": round(sum(one.gpu_seconds for one in paired) / 60, 1),
         "startup": round(sum(known) / len(known), 3) if known else None,
-        "pairings": [pairing(one) for one in paired],
+        "pairings": [plain.pairing(one) for one in paired],
     }
-
-
-def pairing(paired: Paired) -> dict[str, Any]:
-    """Return one pairing with all that was measured of it."""
-    first = paired.judgements[0].gathered
-    return {
-        "series": paired.series,
-        "pairing": paired.pairing,
-        "recipe": paired.recipe,
-        "kind": paired.kind.value,
-        "cells": _sides(first.cells),
-        "says": _sides(first.says),
-        "machine": first.machine,
-        "replicate": first.replicate,
-        "planned": first.planned,
-        "first": first.at[0].isoformat(),
-        "last": first.at[1].isoformat(),
-        "seconds": round(first.seconds, 1),
-        "gpu_minutes": round(paired.gpu_seconds / 60, 1),
-        "startup": None if first.startup is None else round(first.startup, 3),
-        "numerics": SAFE[paired.safe],
-        "advice": advice(paired),
-        "judgements": [_judgement(one) for one in paired.judgements],
-        "numbers": [_number(one) for one in paired.numbers],
-    }
-
-
-def _sides(values: Mapping[Side, str]) -> dict[str, str]:
-    return {side.value: values.get(side, "") for side in Side}
-
-
-def _judgement(judgement: Judgement) -> dict[str, Any]:
-    item, found = judgement.gathered, judgement.comparison
-    return {
-        "metric": judgement.name,
-        "unit": found.metric.unit,
-        "better": found.metric.better.value,
-        "main": judgement.main,
-        **_verdict(found),
-        "launches": [
-            {
-                "place": launch.place,
-                "side": launch.side.value,
-                "value": launch.value,
-                "fault": launch.fault,
-                "raw": [_finite(value) for value in item.raw.get(launch.place, ())],
-            }
-            for launch in item.sample.launches
-        ],
-        "dropped": item.dropped,
-    }
-
-
-def _verdict(found: Comparison) -> dict[str, Any]:
-    low, high = found.interval or (None, None)
-    return {
-        "verdict": found.verdict.value,
-        "ratio": found.ratio,
-        "low": low,
-        "high": high,
-        "gain": found.gain,
-        "confidence": found.confidence,
-        "n": list(found.n),
-        "p_differs": found.p_differs,
-        "p_equivalent": found.p_equivalent,
-        "alpha": found.alpha,
-        "family": found.family,
-        "test": found.test,
-        "a": _summary(found.a),
-        "b": _summary(found.b),
-        "reasons": list(found.reasons),
-        "cautions": [{"about": one.about.value, "text": one.text} for one in found.cautions],
-        "drops": [{"places": list(one.places), "reason": one.reason} for one in found.drops],
-    }
-
-
-def _summary(found: Summary | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {"n": found.n, "median": found.median, "low": found.low, "high": found.high, "spread": found.spread}
-
-
-def _number(number: Number) -> dict[str, Any]:
-    low, high = number.interval or (None, None)
-    return {
-        "name": number.name,
-        "kept": number.kept.value,
-        "a": _finite(number.a),
-        "b": _finite(number.b),
-        "ratio": number.ratio,
-        "low": low,
-        "high": high,
-        "tolerance": number.tolerance.margin,
-        "why": number.tolerance.why,
-    }
-
-
-def _idle(one: Idle) -> dict[str, str]:
-    return {
-        "pairing": one.pairing,
-        "recipe": one.recipe,
-        "cell": one.cell,
-        "standing": one.standing,
-        "why": one.why,
-    }
-
-
-def _agreement(one: Agreement) -> dict[str, Any]:
-    low, high = one.interval or (None, None)
-    return {
-        "pairing": one.pairing,
-        "cheap": one.cheap,
-        "ppo": one.ppo,
-        "metric": one.metric,
-        "cheap_ratio": one.cheap_ratio,
-        "ppo_ratio": one.ppo_ratio,
-        "ratio": one.ratio,
-        "low": low,
-        "high": high,
-        "agrees": one.agrees.value,
-    }
-
-
-def _answer(one: Answer) -> dict[str, Any]:
-    low, high = one.interval or (None, None)
-    return {
-        "id": one.claim.id,
-        "guide": one.claim.guide,
-        "section": one.claim.section,
-        "says": one.claim.says,
-        "metric": one.claim.metric,
-        "promised": one.promised,
-        "promised_ratio": one.claim.ratio,
-        "recipe": one.recipe,
-        "machine": one.device,
-        "ratio": one.ratio,
-        "low": low,
-        "high": high,
-        "value": one.value,
-        "n": list(one.n),
-        "verdict": one.held.value,
-        "why": one.why,
-    }
-
-
-def _finite(value: float) -> float | None:
-    """Return a number as JSON has it; None for NaN and the infinities."""
-    return value if math.isfinite(value) else None
 
 
 def markdown(data: Mapping[str, Any]) -> str:

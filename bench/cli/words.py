@@ -84,8 +84,12 @@ def _margin(parser: Parser) -> None:
 def _plan(parser: Parser) -> None:
     _asked(parser)
     _sizes(parser)
-    parser.add_argument("--verl", default="0.9.1", metavar="VERSION", help="without a cell: the release (%(default)s)")
+    _verl(parser)
     parser.add_argument("--noise", type=float, metavar="X", help="take this, not the recorded or assumed one")
+
+
+def _verl(parser: Parser) -> None:
+    parser.add_argument("--verl", default="0.9.1", metavar="VERSION", help="without a cell: the release (%(default)s)")
 
 
 def _run(parser: Parser) -> None:
@@ -93,7 +97,6 @@ def _run(parser: Parser) -> None:
     _sizes(parser)
     parser.add_argument("--series", metavar="NAME", help="go on with this one, or name a new one")
     parser.add_argument("--minutes", type=float, metavar="N", help="start no launch after so many minutes")
-    parser.add_argument("--out", metavar="DIR", help="what launches write, kept there (default: in the home)")
 
 
 def _compare(parser: Parser) -> None:
@@ -104,10 +107,10 @@ def _compare(parser: Parser) -> None:
 def _tune(parser: Parser) -> None:
     _asked(parser)
     _margin(parser)
+    _verl(parser)
     parser.add_argument("--launches", type=int, default=6, metavar="N", help="of ppo, to confirm (%(default)s)")
     parser.add_argument("--repeats", type=int, default=4, metavar="N", help="of the first round (%(default)s)")
     parser.add_argument("--minutes", type=float, metavar="N", help="start no launch after so many minutes")
-    parser.add_argument("--out", metavar="DIR", help="where the search is kept, and goes on (default: in the home)")
     parser.add_argument("--plan", action="store_true", help="print the rounds, launches and minutes; run nothing")
 
 

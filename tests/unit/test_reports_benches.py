@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from packaging.version import Version
 
+from bench import plain
 from bench.recipes import recipe_named
 from bench.record import comparisons, idle, standings, why
 from bench.sample import Side
@@ -180,4 +181,4 @@ def test_plots_of_rows_with_and_without_an_interval() -> None:
 
 
 def test_sides_are_named_by_their_letters() -> None:
-    assert benches._sides({Side.A: "a"}) == {"A": "a", "B": ""}
+    assert plain._sides({Side.A: "a"}) == {"A": "a", "B": ""}
