@@ -144,7 +144,12 @@ Look = Callable[[Mapping[str, str]], Sequence[Fact]]
 
 def compare(before: Night | None, now: Night, *, look: Look | None = None) -> tuple[Shift, ...]:
     """Return what became of each cell of `now`; without a night before, what fails does so for all that is known."""
-    return tuple(_shift(before, now, cell, look) for cell in now.cells)
+    known = _by_name(before)
+    return tuple(_shift(before, now, known.get(cell.name), cell, look) for cell in now.cells)
+
+
+def _by_name(night: Night | None) -> dict[str, CellRecord]:
+    return {cell.name: cell for cell in night.cells} if night else {}
 
 
 def dropped(before: Night | None, now: Night) -> tuple[str, ...]:
@@ -155,17 +160,19 @@ def dropped(before: Night | None, now: Night) -> tuple[str, ...]:
 
 def suspects(before: Night | None, now: Sequence[CellRecord]) -> tuple[tuple[CellRecord, tuple[Slot, ...]], ...]:
     """Return the cells that would be new failures, each with the probes that make it one: they are tried once more."""
-    found = []
+    if before is None:
+        return ()
+    found, known = [], _by_name(before)
     for cell in now:
-        worse = tuple(turn.now for turn in _turns(before, cell) if _is_worse(turn) and not turn.now.shipped)
-        if before is not None and worse and not _as_expected(before, cell):
+        old = known.get(cell.name)
+        worse = tuple(turn.now for turn in _turns(old, cell) if _is_worse(turn) and not turn.now.shipped)
+        if worse and not _as_expected(old, cell):
             found.append((cell, worse))
     return tuple(found)
 
 
-def _shift(before: Night | None, now: Night, cell: CellRecord, look: Look | None) -> Shift:
-    old = before.cell(cell.name) if before else None
-    turns = tuple(_turns(before, cell))
+def _shift(before: Night | None, now: Night, old: CellRecord | None, cell: CellRecord, look: Look | None) -> Shift:
+    turns = tuple(_turns(old, cell))
     worse = tuple(turn for turn in turns if _is_worse(turn))
     kind = _kind(before, old, cell, turns, worse)
     told = worse if kind is Kind.NEW_FAILURE else turns
@@ -194,7 +201,7 @@ def _kind(
     bad = cell.status in BAD_STATUSES
     if before is None:
         return Kind.STILL_FAILING if bad else Kind.UNCHANGED if cell.ran else _unrun(cell)
-    if worse and not _as_expected(before, cell):
+    if worse and not _as_expected(old, cell):
         return Kind.NEW_FAILURE
     if any(slot.flaky for slot in cell.slots):
         return Kind.FLAKY
@@ -210,9 +217,8 @@ def _unrun(cell: CellRecord) -> Kind:
     return Kind.NOT_RUN if any(not slot.answered for slot in cell.slots) or not cell.slots else Kind.UNCHANGED
 
 
-def _turns(before: Night | None, cell: CellRecord) -> Iterator[Turn]:
+def _turns(old: CellRecord | None, cell: CellRecord) -> Iterator[Turn]:
     """Yield the probes that say something else than when they last answered, or that answer for the first time."""
-    old = before.cell(cell.name) if before else None
     known = old.baseline if old else {}
     for slot in cell.slots:
         if not slot.answered:
@@ -231,9 +237,9 @@ def _is_worse(turn: Turn) -> bool:
     return turn.now.level > turn.before.level
 
 
-def _as_expected(before: Night, cell: CellRecord) -> bool:
+def _as_expected(old: CellRecord | None, cell: CellRecord) -> bool:
     """Return whether a cell that is new in the plan comes out as the plan says that it does."""
-    return before.cell(cell.name) is None and bool(cell.expected) and cell.expected == cell.status.value
+    return old is None and bool(cell.expected) and cell.expected == cell.status.value
 
 
 def _not_run(old: CellRecord | None, cell: CellRecord) -> Iterator[str]:

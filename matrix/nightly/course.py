@@ -97,11 +97,12 @@ def hold(course: Course) -> Held:
     retried: dict[str, Retried] = {}
     if not result.interrupted:
         records, result, retried = _second_tries(course, job, before, records, result, names, plan)
+    known = {cell.name: cell for cell in before.cells} if before else {}
     night = Night(
         at=job.clock(),
         snapshot=course.snapshot.to_json(),
         counts=counts_of(result),
-        cells=tuple(_carrying(record, before) for record in records),
+        cells=tuple(_carrying(record, known.get(record.name)) for record in records),
         locks=_locks(result, course.lock),
         seconds=round(time.monotonic() - began, 3),
     )
@@ -166,9 +167,8 @@ def _second_tries(
     return [by_name[record.cell] for record in records], replace(result, verdicts=again), retried
 
 
-def _carrying(record: CellRecord, before: Night | None) -> CellRecord:
+def _carrying(record: CellRecord, old: CellRecord | None) -> CellRecord:
     """Return the record with the earlier answers of probes that gave none this time."""
-    old = before.cell(record.name) if before else None
     if old is None:
         return record
     answered = {slot.key for slot in record.slots if slot.answered}

@@ -153,10 +153,6 @@ class CellRecord:
         known = {slot.key: slot for slot in self.carried}
         return known | {slot.key: slot for slot in self.slots if slot.answered}
 
-    def slot(self, key: tuple[Tier, str]) -> Slot | None:
-        """Return what this night says of a probe."""
-        return next((slot for slot in self.slots if slot.key == key), None)
-
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         return {
@@ -253,10 +249,6 @@ class Night:
     def stamp(self) -> str:
         """Return the word that names it, e.g. `20261201T003000Z`; later nights sort behind."""
         return f"{self.at:%Y%m%dT%H%M%SZ}"
-
-    def cell(self, name: str) -> CellRecord | None:
-        """Return what it says of the cell of that name."""
-        return next((item for item in self.cells if item.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
