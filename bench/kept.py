@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _RESULT = (
     "schema", "bench", "ended", "code", "seconds", "prepared", "cpu", "resident", "own", "load", "patches", "device",
     "devices", "began", "release", "versions", "plan", "more", "fault", "reached", "interleaved", "why", "had",
-    "switch", "numerics", "flash_attn",
+    "switch", "numerics", "flash_attn", "watching",
 )  # fmt: skip
 """Fields of a launch's result that are kept as they are."""
 _GPU = ("release", "flash_attn", "model", "devices", "plan", "before", "peak", "left")

@@ -1,8 +1,9 @@
 """Copies what was observed of cells into an evidence store: ``python tests/accuracy/evidence.py TO [--home DIR]``.
 
 Of each question the latest answer is taken: what was imported and done in the cells (tiers `import`, `behave` and
-`gpu`, with the thresholds and their trials; `bench`, with every launch of every series), and what was said of the same cells without installing them (`resolve`,
-`surface`). What was not tried (`untested`) says nothing and stays behind, but for the tier `gpu`, where it is named.
+`gpu`, with the thresholds and their trials; `bench`, with every launch of every series), and what was said of the same
+cells without installing them (`resolve`, `surface`). What was not tried (`untested`) says nothing and stays behind, but
+for the tier `gpu`, where it is named.
 A store called `gpu` takes what was observed on machines with a GPU, one called `cpu` the rest.
 
 Nothing that names a machine, a person or a place leaves (scrub.py): text is scrubbed, and a fingerprint that holds what
@@ -38,6 +39,7 @@ from matrix.home import Home  # noqa: E402
 from matrix.observe import LAUNCH, Observation  # noqa: E402
 from matrix.store import Store  # noqa: E402
 from matrix.tier import Outcome, Tier  # noqa: E402
+from tests.accuracy.launches import strange_launch  # noqa: E402
 from tests.accuracy.scrub import portable, scrubbed, strange, versions_in  # noqa: E402
 
 DEEP = frozenset({Tier.IMPORT, Tier.BEHAVE, Tier.GPU, Tier.BENCH})
@@ -60,7 +62,7 @@ def latest(store: Iterable[Observation]) -> list[Observation]:
     for item in sorted(store, key=lambda item: item.at):
         reads = item.question.reads
         sample = [reads.get(name, "") for name in _SAMPLE]
-        key = (item.question.cell, item.question.probe, reads.get("machine", ""), *sample)
+        key = (item.question.cell, item.question.tier.value, item.question.probe, reads.get("machine", ""), *sample)
         found.pop(key, None)
         found[key] = item
     return list(found.values())
@@ -106,6 +108,9 @@ def kept(item: Observation, words: Sequence[str] = ()) -> Observation:
     """
     detail = dict(item.detail)
     facts = detail.pop("facts", None) if item.question.probe == "machine" else None
+    wrong = list(strange_launch(detail)) if item.question.probe.startswith(LAUNCH) else []
+    if wrong:
+        raise ValueError(f"{item.question.probe} is refused: {'; '.join(wrong)}")
     versions = versions_in(detail)
     clean = dict(portable(detail, words, versions=versions))
     if facts is not None:

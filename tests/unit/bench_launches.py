@@ -296,7 +296,7 @@ def kept(
     return Observation(
         question=Question(
             cell=CELL, probe=probe_of(recipe, name, side, number, warms=warms), tier=Tier.BENCH, tool="bench 1",
-            reads={"series": series, "machine": device},
+            reads={"series": series, "machine": f"x86_64, {'1 x NVIDIA H200' if device == 'cuda' else 'no GPU'}"},
         ),
         outcome=Outcome.OK if measured.fault is None else Outcome.BROKEN,
         reason="" if measured.fault is None else str(measured.fault),
