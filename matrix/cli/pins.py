@@ -45,6 +45,7 @@ def words(parser: argparse.ArgumentParser) -> None:
     want.add_argument("--to", action="append", default=[], metavar="REQ", help="e.g. 'vllm>=0.26'; may be repeated")
     want.add_argument("--newest", action="store_true", help="verl may go up too")
     want.add_argument("--fix", action="append", default=[], metavar="ID", help="a known failure to be rid of")
+    want.add_argument("--override", action="append", default=[], metavar="REQ", help="depart from the metadata so")
     policy = parser.add_argument_group("policy")
     policy.add_argument("--min-tier", metavar="TIER", help=_TIER)
     policy.add_argument("--gpu", default="", metavar="KIND", help="only evidence from this GPU counts, e.g. H200")
@@ -201,7 +202,7 @@ def _judge(args: argparse.Namespace, front: Front, stack: Stack) -> Judge:
     from matrix.resolve import Resolver
     from matrix.resolve.lock import LockFolder
     from matrix.resolve.sdists import load_sdists
-    from matrix.spec import parse_platform
+    from matrix.spec import parse_deviation, parse_platform
 
     failures = load_failures()
     want = parse_want(args.to, args.fix, failures, newest=args.newest)
@@ -212,7 +213,15 @@ def _judge(args: argparse.Namespace, front: Front, stack: Stack) -> Judge:
     job = wiring.open_job(args, (), front.progress() if sys.stderr.isatty() else Silent())
     resolver = job.resolver
     assert isinstance(resolver, Resolver)
-    ground = Ground(stack=stack, want=want, axes=load_axes(), platform=platform, as_of=wiring.as_of(args))
+    deviation = parse_deviation(args.override)
+    ground = Ground(
+        stack=stack,
+        want=want,
+        axes=load_axes(),
+        platform=platform,
+        as_of=wiring.as_of(args),
+        overrides=deviation.overrides if deviation is not None else (),
+    )
     return Judge(
         ground=ground,
         policy=_policy(args),

@@ -24,13 +24,14 @@ _VERLS, _VLLMS, _OTHERS = 4, 14, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What candidates are made from: what is had and wanted, the axes, the target."""
+    """What candidates are made from: what is had and wanted, the axes, the target, overrides that were asked for."""
 
     stack: Stack
     want: Want
     axes: Axes
     platform: Platform
     as_of: datetime | None = None
+    overrides: tuple[str, ...] = ()
 
     def releases(self, axis: Axis) -> tuple[Version, ...]:
         """Return the releases of an axis that there are (as of the date), oldest first."""
@@ -156,7 +157,7 @@ def lattice(ground: Ground, frames: Sequence[Cell] = ()) -> tuple[Cell, ...]:
         axis: have for axis in rest if axis not in free and (have := ground.have(axis)) in ground.releases(axis)
     }
     # A flash-attn that was built is kept beside other versions of the rest: nothing but its own build depends on it.
-    built = {axis: version for axis, version in kept.items() if axis is Axis.FLASH_ATTN}
+    built: dict[Axis, Version | None] = {axis: version for axis, version in kept.items() if axis is Axis.FLASH_ATTN}
     added = tuple(f"{name}{spec}" for name, spec in ground.want.to.items() if name not in set(Axis))
     engines: tuple[Version | None, ...] = choices(ground, Axis.VLLM)
     if not engines and ground.wanted(Axis.VLLM) is None:
@@ -166,7 +167,8 @@ def lattice(ground: Ground, frames: Sequence[Cell] = ()) -> tuple[Cell, ...]:
         base: dict[Axis, Version | None] = {Axis.VERL: verl, Axis.VLLM: vllm}
         for extras, versions in itertools.product(_extras(ground, verl, frames), itertools.product(*free.values())):
             named: dict[Axis, Version | None] = {**base, **dict(zip(free, versions, strict=True))}
-            for more in (named, {**named, **kept}, {**named, **built}):
+            frames_of: tuple[dict[Axis, Version | None], ...] = (named, {**named, **kept}, {**named, **built})
+            for more in frames_of:
                 cell = _cell(more, extras, added, ground)
                 cells.setdefault(cell.name, cell)
     return tuple(cells.values())[:MOST]
@@ -189,7 +191,11 @@ def _cell(
         for axis, version in versions.items()
         if version is not None
     )
-    return Cell(pins=pins, added=added, platform=ground.platform, as_of=ground.as_of, reason="of the lattice")
+    deviation = Deviation(overrides=ground.overrides, reason="asked on the command line") if ground.overrides else None
+    return Cell(
+        pins=pins, added=added, platform=ground.platform, as_of=ground.as_of, deviation=deviation,
+        reason="of the lattice",
+    )  # fmt: skip
 
 
 def with_pin(cell: Cell, axis: Axis, version: Version) -> Cell:

@@ -68,7 +68,7 @@ def choose(judge: Judge, more: Iterable[str] = ()) -> Choice:
     Raises what asking raises (`Judge.options`).
     """
     options = candidates_of(judge, more)
-    newest = sorted(options, key=lambda option: (option.newness, not option.overrides, _depth(option)), reverse=True)
+    newest = sorted(options, key=_newest, reverse=True)
     proven = first_of((option for option in newest if option.proven(judge.policy)), judge)
     resolvable = first_of(newest, judge)
     smallest = first_of(sorted(options, key=lambda option: change(option, judge.ground)), judge)
@@ -141,15 +141,20 @@ def first_of(options: Iterable[Option], judge: Judge) -> Option | None:
     return None
 
 
+def _newest(option: Option) -> tuple[object, ...]:
+    """Return what to sort by: newness; of the same versions what keeps no break, deviates from nothing, is tried."""
+    return option.newness, -len(option.kept.present), not option.overrides, _depth(option)
+
+
 def _depth(option: Option) -> int:
     return -1 if option.proof.tier is None else option.proof.tier.depth
 
 
-def change(option: Option, ground: Ground) -> tuple[int, int, int, int]:
-    """Return how much an option changes: axes moved, releases passed over, other packages; then less tried."""
+def change(option: Option, ground: Ground) -> tuple[int, ...]:
+    """Return how much an option changes: axes moved, releases passed over; then breaks kept, other packages, depth."""
     moved = [item for item in option.changes if item.before is not None]
     steps = sum(_steps(Axis(item.package), item.before, item.after, ground) for item in moved)
-    return len(moved), steps, option.more_changes, -_depth(option)
+    return len(moved), steps, len(option.kept.present), option.more_changes, -_depth(option)
 
 
 def _steps(axis: Axis, before: Version | None, after: Version | None, ground: Ground) -> int:

@@ -24,12 +24,15 @@ class Kept:
 
     Attributes:
         against: failures that any run, or a feature in use, meets: they speak against the set.
+        present: those of the same kind that the present set has as well: changing to this one mends nothing there, and
+            spoils nothing.
         conditional: those that an ordinary run meets under a condition that the versions do not decide.
         elsewhere: those of features that are not in use, and of low severity.
         avoided: those that the present set has and this one has not, of whatever feature.
     """
 
     against: tuple[Failure, ...] = ()
+    present: tuple[Failure, ...] = ()
     conditional: tuple[Failure, ...] = ()
     elsewhere: tuple[Failure, ...] = ()
     avoided: tuple[Failure, ...] = ()
@@ -38,6 +41,7 @@ class Kept:
         """Return plain JSON data (evidence.schema.json: `known_failures`)."""
         return {
             "against": [told(item) for item in self.against],
+            "present": [told(item) for item in self.present],
             "conditional": [told(item) for item in self.conditional],
             "elsewhere": [item.id for item in self.elsewhere],
             "avoided": [told(item) for item in self.avoided],
@@ -79,7 +83,11 @@ def weigh(
     `whole` set what it lacks is known too, and a condition that is no more than such a lack, or a default, is met.
     """
     unseen = {str(item.detail.get("failure")) for item in observations if item.detail.get("seen") == "absent"}
-    against, conditional, elsewhere, avoided = [], [], [], []
+    against: list[Failure] = []
+    kept_on: list[Failure] = []
+    conditional: list[Failure] = []
+    elsewhere: list[Failure] = []
+    avoided: list[Failure] = []
     for failure in sorted(failures, key=lambda item: list(Severity).index(item.severity)):
         if failure.planted:
             continue
@@ -90,13 +98,18 @@ def weigh(
         elif failure.severity is Severity.LOW:
             elsewhere.append(failure)
         elif policy.touches(failure) or (failure.default_path and _unconditional(failure, versions, whole)):
-            against.append(failure)
+            had = present is not None and failure.applies(present) is Applies.YES
+            (kept_on if had else against).append(failure)
         elif failure.default_path:
             conditional.append(failure)
         else:
             elsewhere.append(failure)
     return Kept(
-        against=tuple(against), conditional=tuple(conditional), elsewhere=tuple(elsewhere), avoided=tuple(avoided)
+        against=tuple(against),
+        present=tuple(kept_on),
+        conditional=tuple(conditional),
+        elsewhere=tuple(elsewhere),
+        avoided=tuple(avoided),
     )
 
 

@@ -87,7 +87,7 @@ class Option:
                 lines.append(f"slower by up to {loss:.1%}, allowed are {policy.max_slowdown:.1%}: {item.line}")
             if item.kind == "numerics" and item.beyond:
                 lines.append(f"the rollout-to-trainer gap moved beyond its tolerance, so it is not safe: {item.line}")
-        if policy.asked and not self.proof.proven(policy):
+        if policy.asked and not (self.proof.proven(policy) and not self.kept.present):
             lines.append(f"not proven at {policy.min_tier} or deeper{f' on {policy.gpu}' if policy.gpu else ''}")
         return tuple(lines)
 
@@ -96,8 +96,8 @@ class Option:
         return not self.against(policy)
 
     def proven(self, policy: Policy) -> bool:
-        """Return whether it qualifies and was tried as deep as the policy asks, on a named machine."""
-        return self.qualifies(policy) and self.proof.proven(policy)
+        """Return whether it qualifies, keeps no break and was tried as deep as the policy asks, on a named machine."""
+        return self.qualifies(policy) and not self.kept.present and self.proof.proven(policy)
 
     @property
     def newness(self) -> tuple[Version, ...]:

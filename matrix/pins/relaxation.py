@@ -156,8 +156,11 @@ def _relaxations(judge: Judge, choice: Choice) -> Iterator[Relaxation]:
     yield from _of_want(judge)
     yield from _of_verl(judge)
     yield from _of_statements(judge)
-    yield from _of_metadata(judge, choice)
-    yield from _of_failures(judge, choice)
+    fitting = [option for option in choice.options if option.resolves and not option.unmet]
+    if not fitting:
+        yield from _of_metadata(judge, choice)
+    if all(option.kept.against for option in fitting):
+        yield from _of_failures(judge, choice)
 
 
 def _of_policy(judge: Judge, choice: Choice) -> Iterator[Relaxation]:
@@ -171,6 +174,7 @@ def _of_policy(judge: Judge, choice: Choice) -> Iterator[Relaxation]:
         if best is not None:
             tier = best.proof.tier
             flags = f"--min-tier {tier}" if tier is not None else "without --min-tier"
+            flags += ", without --gpu" if policy.gpu else ""
             where = " and any GPU" if policy.gpu else ""
             proof = f"tried at {tier}" if tier is not None else "resolved and compared, and not tried on a machine"
             yield Relaxation(ease=Ease.TIER, words=f"be content with what was {proof}{where}", flags=flags, option=best)

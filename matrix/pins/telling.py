@@ -69,7 +69,7 @@ def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
 def _failures(option: Option) -> list[str]:
     kept = option.kept
     lines = [f"  avoids    {_ids(kept.avoided)}"] if kept.avoided else []
-    lines += [f"  keeps     {item.id}: {item.title}" for item in kept.against]
+    lines += [f"  keeps     {item.id}, as you have it now: {item.title}" for item in kept.present]
     some = f"under a condition: {_ids(kept.conditional)}; " if kept.conditional else ""
     lines.append(f"  keeps     {some}{len(kept.elsewhere)} of features not in use or of low severity")
     return lines

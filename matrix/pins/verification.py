@@ -164,7 +164,9 @@ def _evidence(path: Path, text: str) -> Answer:
     try:
         made, policy = data["set"], data["policy"]
         kept = made["known_failures"]
-        ids = [row["id"] for row in (*kept["against"], *kept["conditional"])] + list(kept["elsewhere"])
+        ids = [row["id"] for row in (*kept["against"], *kept["present"], *kept["conditional"])] + list(
+            kept["elsewhere"]
+        )
         return Answer(
             path=path,
             packages={str(name): Version(version) for name, version in made["versions"].items()},
