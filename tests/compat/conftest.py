@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kit import Cell, Trial, read_cell
 from kit.cell import installed_version
+from kit.loopback import no_loopback
 
 TRIALS = "VERL_MATRIX_TRIALS"
 GO = "VERL_MATRIX_GO"
@@ -49,12 +50,16 @@ def trial(request: pytest.FixtureRequest, cell: Cell) -> Iterator[Trial]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a probe whose packages are not installed here, with the reason."""
+    """Skip a probe whose packages are not installed here, or whose network is not, with the reason."""
     for mark in item.iter_markers("needs"):
         for requirement in mark.args:
             lacking = _lacking(requirement)
             if lacking:
                 pytest.skip(lacking)
+    if item.get_closest_marker("loopback") and no_loopback():
+        # Of this machine as it is now, and no answer: it is asked again.
+        item.user_properties.append(("not_begun", True))
+        pytest.skip(no_loopback())
 
 
 def _lacking(requirement: str) -> str:

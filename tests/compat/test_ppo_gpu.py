@@ -22,7 +22,7 @@ from ppo.timeline import spans
 from workload.shapes import SHAPES
 from workload.tokenizer import write_stand_in
 
-pytestmark = [pytest.mark.needs("verl>=0.7.1", "vllm")]
+pytestmark = [pytest.mark.needs("verl>=0.7.1", "vllm"), pytest.mark.loopback]
 
 COMPAT = Path(__file__).resolve().parent
 PLAN = Plan()

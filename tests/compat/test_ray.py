@@ -25,7 +25,12 @@ START, HEAD = str(SUBJECTS / "ray_start.py"), str(SUBJECTS / "ray_head.py")
 VARIABLE = json.dumps({"runtime_env": {"env_vars": {"VERL_MATRIX_SET": "1"}}})
 """Keywords of `ray.init` that give the agent something to prepare, as verl's do; older Rays do not miss it else."""
 TOKEN, OTHER_TOKEN = "a" * 64, "b" * 64
-pytestmark = [pytest.mark.tier("behave"), pytest.mark.needs("ray>=2.40"), pytest.mark.limit(600)]
+pytestmark = [
+    pytest.mark.tier("behave"),
+    pytest.mark.needs("ray>=2.40"),
+    pytest.mark.loopback,
+    pytest.mark.limit(600),
+]
 
 
 @pytest.fixture

@@ -63,7 +63,8 @@ def data(found: Stage, name: str) -> dict[str, Any]:
 def on_both(gpus: int = 1) -> list[Any]:
     """Return the devices of a probe that means the same over gloo on a CPU and on so many GPUs."""
     gpu = [pytest.mark.tier("gpu"), pytest.mark.gpus(gpus)]
-    return [pytest.param("cpu", marks=pytest.mark.tier("behave")), pytest.param("cuda", marks=gpu)]
+    cpu = [pytest.mark.tier("behave"), pytest.mark.loopback]
+    return [pytest.param("cpu", marks=cpu), pytest.param("cuda", marks=gpu)]
 
 
 def raw_gpu(cell: Cell) -> Stage:
