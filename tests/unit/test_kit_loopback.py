@@ -15,12 +15,17 @@ from tests.unit.kit_import import COMPAT, fresh_kit
 _kit = pytest.fixture(autouse=True)(fresh_kit)
 PROBES = """
 import pytest
+from kit.measure import on_both
 
 @pytest.mark.loopback
 def test_a():
     assert True
 
 def test_b():
+    assert True
+
+@pytest.mark.parametrize("device", on_both())
+def test_over_gloo_or_on_a_gpu(device):
     assert True
 """
 
@@ -40,7 +45,7 @@ def test_an_address_that_nothing_answers_is_told() -> None:
     assert no_loopback("192.0.2.1") is told, "asked once"
 
 
-@pytest.mark.parametrize(("up", "ended"), [(True, "2 passed"), (False, "1 passed, 1 skipped")])
+@pytest.mark.parametrize(("up", "ended"), [(True, "4 passed"), (False, "2 passed, 2 skipped")])
 def test_only_probes_that_need_it_are_skipped(tmp_path: Path, up: bool, ended: str) -> None:
     for name in ("conftest.py", "pytest.ini", "kit"):
         (tmp_path / name).symlink_to(COMPAT / name)
@@ -60,9 +65,3 @@ def test_only_probes_that_need_it_are_skipped(tmp_path: Path, up: bool, ended: s
     first = next(line for line in map(json.loads, told.read_text().splitlines()) if line["event"] == "end")
     # It is no answer: once the device is up the probe is asked again.
     assert first["detail"] == ({} if up else {NOT_BEGUN: True})
-
-
-def test_a_probe_over_gloo_needs_it_and_one_on_a_gpu_does_not_say_so() -> None:
-    from kit.measure import on_both
-
-    assert [{mark.name for mark in param.marks} for param in on_both()] == [{"tier", "loopback"}, {"tier", "gpus"}]
