@@ -104,7 +104,7 @@ class Launcher:
             raise ToolError(f"Nothing more is launched: {self.closed}.")
         where = self.lane_of(place)
         ended = self._run(place, where)
-        launched = self._keep(place, where, ended)
+        launched = self.keep(place, where, ended)
         if ended.left_mib:
             self.closed = f"{ended.left_mib} MiB were left on the GPU after {place.words}"
         elif ended.seen.lost:
@@ -129,6 +129,12 @@ class Launcher:
         first = self.environments[place.variants[0].cell]
         return self.cache / "bench" / lock_of(first).removeprefix("sha256:")[:16]
 
+    def surroundings(self, place: Place, where: Lane, given: Scratch, token: str) -> dict[str, str]:
+        """Return the whole environment of a launch, whose processes are found by the token."""
+        more = variables(place.pairing.recipe.device, where.visible, self.caches(place))
+        python = self.environments[place.variants[0].cell].python
+        return surroundings(python, given, {**more, **built(self.cache), processes.TAG: token})
+
     def _run(self, place: Place, where: Lane) -> Ended:
         """Run it to its end; what it wrote is read before its folder goes."""
         limits, caches = self.limits(place), self.caches(place)
@@ -138,19 +144,11 @@ class Launcher:
         with scratch() as given:
             out = given.work / "out"
             token = processes.new_token()
-            env = surroundings(
-                self.environments[place.variants[0].cell].python,
-                given,
-                {
-                    **variables(place.pairing.recipe.device, where.visible, caches),
-                    **built(self.cache),
-                    processes.TAG: token,
-                },
-            )
+            env = self.surroundings(place, where, given, token)
             argv = command(place, self.environments, self.probes, out, limits)
             watch = Watch(argv=argv, env=env, work=given.work, log=given.root / "launch.txt", token=token,
                           scratch=given.root)  # fmt: skip
-            before = self._facts(place, where)
+            before = self.facts(place, where)
             settling = where.settling() if where.gpus else None
             ended = _watched(watch, given, out, limits, where, settling.others_mib() if settling is not None else 0)
             settled = settling.settle() if settling is not None and not ended.seen.lost else None
@@ -166,7 +164,7 @@ class Launcher:
             mark.touch()
         return ended
 
-    def _facts(self, place: Place, where: Lane) -> dict[str, Any]:
+    def facts(self, place: Place, where: Lane) -> dict[str, Any]:
         """Return the machine's fingerprint, stored when it is first seen."""
         environment = self.environments[place.variants[0].cell]
         try:
@@ -180,7 +178,7 @@ class Launcher:
                 self.store.add(observation)
         return facts
 
-    def _keep(self, place: Place, where: Lane, ended: Ended) -> Launched:
+    def keep(self, place: Place, where: Lane, ended: Ended) -> Launched:
         """Store the launch and return it."""
         fault = ended.measured.fault
         observation = Observation(

@@ -25,7 +25,9 @@ GIVE_UP = 2
 class Launching(Protocol):
     """What has launches; `bench.launcher.Launcher` is the real one."""
 
-    closed: str
+    @property
+    def closed(self) -> str:
+        """Return why nothing more is launched, "" where more is."""
 
     def stored(self, place: Place) -> Launched | None:
         """Return the launch of a place as it is kept, None where it has not been had."""

@@ -68,6 +68,10 @@ with (out / "metrics.jsonl").open("w") as file:
         file.write(json.dumps({"step": step, "data": data}) + "\\n")
         file.flush()
         reached[f"step {step}"] = 2.0 + step
+if "--bare" in sys.argv and what != "silent":
+    told = {"temporary": str(out / "short"), "plan": {"steps": int(asked.steps), "prompts": 8}, "release": "0.9.1"}
+    (out / "bare.json").write_text(json.dumps(told))
+    sys.exit(0)
 if what == "hangs":
     time.sleep(300)
 if what == "dies":
@@ -81,7 +85,7 @@ if what != "silent":
     result = {
         "code": code, "seconds": 3.0, "began": began, "release": "0.9.1", "reached": reached, "device": asked.device,
         "versions": {"verl": "0.9.1"}, "plan": {"steps": int(asked.steps), "prompts": 8}, "load": [0.1, 0.2],
-        "parts": {"python [17]": 5}, "left_behind": [], "gpu": {},
+        "parts": {"python [17]": 5}, "left_behind": [], "gpu": {}, "watching": 0.03,
     }
     if asked.device == "cuda":
         result["gpu"] = {"devices": ["NVIDIA H200"], "peak": 5 << 30, "samples": [[0.0, 1]]}

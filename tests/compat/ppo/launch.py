@@ -106,7 +106,7 @@ def launch(
         environment[SKIP] = str(planned.steps - 1)
     applied = tuple(patch.name for patch in PATCHES if patch.fits and patch.name not in without)
     if bare:
-        _become(words, environment, out)
+        _become(words, environment, out, asdict(planned))
     result = _launched(words, environment, out, limit, start)
     return replace(result, patches=applied, plan=asdict(planned), more=more)
 
@@ -119,7 +119,7 @@ def launch_gpu(
     made = prepare(out, plan, COMPAT, estimator=estimator, hide_flash=hide_flash)
     environment = _passed_on() | made.environment
     if bare:
-        _become(made.words, environment, out)
+        _become(made.words, environment, out, asdict(made.plan))
     result = _launched(made.words, environment, out, limit, start, made)
     return replace(result, device="cuda", gpu=made.told(), plan=asdict(made.plan), more=made.plan.more)
 
@@ -128,13 +128,15 @@ def _passed_on(*less: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in (*_NOT_PASSED_ON, *less)}
 
 
-def _become(words: list[str], environment: dict[str, str], out: Path) -> NoReturn:
+def _become(words: list[str], environment: dict[str, str], out: Path, plan: dict[str, Any]) -> NoReturn:
     """Become the bare command, which nothing watches and nothing ends; never returns.
 
-    To be measured against. Its temporary folder, named in `bare.json`, is for whoever started it to remove.
+    To be measured against. `bare.json` says what is run, and names the temporary folder, which is for whoever started
+    this to remove.
     """
     argv, short = _command(words, out)
-    (out / "bare.json").write_text(json.dumps({"temporary": str(short)}), encoding="utf-8")
+    told = {"temporary": str(short), "plan": plan, "release": _version("verl"), "began": round(time.time(), 3)}
+    (out / "bare.json").write_text(json.dumps(told), encoding="utf-8")
     os.chdir(out)
     os.execve(argv[0], argv, environment | {"RAY_TMPDIR": str(short), "TMPDIR": str(short)})
 
