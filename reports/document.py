@@ -16,7 +16,7 @@ from matrix.records import load_failures
 from matrix.tier import Status, Tier
 from matrix.verdict import Verdict
 from reports import headline
-from reports.choice import choice_document
+from reports.choice import choice_document, weighed
 from reports.failures import Matcher, failures_document
 from reports.gpu import cell_gpu, gpu_document, recorded_line
 from reports.install import install_document
@@ -25,10 +25,16 @@ from reports.sections import sections_of
 SCHEMA = 1
 
 
-def document(result: RunResult, *, failures: Sequence[Failure] | None = None) -> dict[str, object]:
+def document(
+    result: RunResult,
+    *,
+    failures: Sequence[Failure] | None = None,
+    sections: Mapping[str, object] | None = None,
+) -> dict[str, object]:
     """Return the report as plain JSON data; reads the details of the observations, one cell after the other.
 
-    `failures` are the records that cells are matched with, by default those that are shipped.
+    `failures` are the records that cells are matched with, by default those that are shipped; `sections` are made
+    already, and stand beside those that are made of the run itself.
 
     Raises:
         CorruptFileError: a stored detail cannot be read.
@@ -53,7 +59,7 @@ def document(result: RunResult, *, failures: Sequence[Failure] | None = None) ->
         "cells": [cell_document(verdict, result.plan, result.expected, matcher) for verdict in result.verdicts],
         "lattice": [pair_document(row) for row in result.lattice],
         "failures": failures_document(records, result.verdicts),
-        "sections": sections_of(result),
+        "sections": {**sections_of(result), **(sections or {})},
     }
 
 
@@ -68,6 +74,7 @@ def cell_document(
     planned = (plan or {}).get(name) or Planned(cell=verdict.cell)
     wanted = (expected or {}).get(name)
     known = matcher.known(verdict) if matcher else []
+    kept = weighed(verdict, known)
     return verdict.to_json() | {
         "groups": list(planned.groups),
         "source": planned.source,
@@ -80,8 +87,12 @@ def cell_document(
         "disagreements": len(verdict.disagreements),
         "gpu": cell_gpu(verdict),
         "install": install_document(verdict),
-        "known": [failure.id for failure in known],
-        "choice": choice_document(verdict, known),
+        "known": {
+            "against": [failure.id for failure in kept.against],
+            "conditional": [failure.id for failure in kept.conditional],
+            "elsewhere": [failure.id for failure in kept.elsewhere],
+        },
+        "choice": choice_document(verdict, kept),
     }
 
 

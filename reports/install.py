@@ -9,7 +9,7 @@ from typing import Any
 from matrix.cell import Cell
 from matrix.observe import Observation
 from matrix.tier import Outcome, Tier
-from matrix.verdict import Verdict
+from matrix.verdict import Verdict, deviation_words
 
 
 def install_document(verdict: Verdict) -> dict[str, Any]:
@@ -17,18 +17,22 @@ def install_document(verdict: Verdict) -> dict[str, Any]:
 
     `exact` installs the lock, file by file with its hashes, and needs this tool; "" where there is none. `plain` needs
     uv only: the pins, the axes at the versions of the lock, and the index as of when it was locked; "" where the set
-    cannot be installed as it stands. `why_not` says why there is no command.
+    cannot be installed as it stands, and then `why_not` says why. `builds` are packages of the lock that have no wheel
+    on the index; `deviation` says in which way the metadata are overruled.
     """
     cell, resolved = verdict.cell, verdict.observation(Tier.RESOLVE)
     locked = resolved is not None and resolved.outcome is Outcome.OK
     waived = cell.deviation is not None and cell.deviation.no_deps
     lock = str(resolved.detail.get("lock") or "") if resolved is not None and locked else ""
     packages = resolved.detail.get("packages") if resolved is not None and locked else None
+    builds = resolved.detail.get("to_build") if resolved is not None and locked else None
     return {
         "exact": f"verl-matrix env build {shlex.quote(cell.name)}" if locked else "",
         "plain": plain(cell, resolved) if locked or waived else "",
         "lock": lock,
         "packages": packages if isinstance(packages, int) else 0,
+        "builds": [str(name) for name in builds] if isinstance(builds, list | tuple) else [],
+        "deviation": deviation_words(cell),
         "why_not": "" if locked or waived else _why_not(resolved),
     }
 

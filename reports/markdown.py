@@ -53,6 +53,7 @@ def summary(result: RunResult, *, report_url: str = "") -> str:
         *_tables(result, report_url),
         *_probed(result),
         *_gpus(result),
+        *_benches(result),
     ]
     foot = ["", f"<sub>{escaped(headline.effort(result))}. {escaped(headline.provenance(result))}</sub>"]
     return "\n".join([*within(lines, LIMIT_BYTES), *foot]) + "\n"
@@ -100,6 +101,16 @@ def _seen(item: Observation) -> str:
 
 def _where(item: Tried) -> str:
     return f" ({', '.join(map(short, item.machines))}, {item.at:%Y-%m-%d}{item.aside})" if item.shipped else ""
+
+
+def _benches(result: RunResult) -> Iterator[str]:
+    """Yield what the benches showed, where there are any."""
+    if not result.benches:
+        return
+    from reports.benches import markdown, section
+
+    if (made := section(result)) is not None:
+        yield from ("", *markdown(made).splitlines())
 
 
 def _gpus(result: RunResult) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).with_name("templates")
-STYLES = ("base.css", "page.css", "matrix.css")
+STYLES = ("base.css", "page.css", "matrix.css", "benches.css")
 SCRIPTS = (
     "unpack.js", "dom.js", "state.js", "parts.js", "matrix.js", "cells.js", "cell.js",
-    "failures.js", "install.js", "machines.js", "main.js",
+    "failures.js", "install.js", "machines.js", "claims.js", "nightly.js", "main.js",
 )  # fmt: skip
 """The scripts in the order in which they need each other; together they are one function of the page."""
 
@@ -52,9 +53,19 @@ def page(result: RunResult, *, doc: dict[str, Any] | None = None) -> str:
             style=_trusted(style),
             script=_trusted(script),
             policy=policy(style, script),
+            markups={name: _trusted(text) for name, text in _markups(data["sections"]).items()},
             data=_trusted(script_json(pack(shown, [whole_cell(cell) for cell in data["cells"]]))),
         )
     )
+
+
+def _markups(sections: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sections that come as markup of their own, escaped where it is made, by name."""
+    if "benches" not in sections:
+        return {}
+    from reports.benches_page import markup
+
+    return {"benches": markup(sections["benches"])}
 
 
 def styles() -> str:

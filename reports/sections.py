@@ -7,7 +7,24 @@ from collections.abc import Callable, Mapping
 from matrix.job import RunResult
 
 Section = Callable[[RunResult], dict[str, object] | None]
-MAKERS: Mapping[str, Section] = {}
+
+
+def _benches(result: RunResult) -> dict[str, object] | None:
+    if not result.benches:
+        return None
+    # The statistics are heavy to import, and most runs have no bench.
+    from reports.benches import section
+
+    return section(result)
+
+
+def _claims(result: RunResult) -> dict[str, object] | None:
+    from reports.claims import section
+
+    return section(result)
+
+
+MAKERS: Mapping[str, Section] = {"benches": _benches, "claims": _claims}
 """What makes each section, by its name; the name is that of its view in the page, too."""
 
 

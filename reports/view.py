@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +19,9 @@ ROWS = 200
 """So many findings of one effect are shown in a cell; the rest is in the JSON report."""
 FOLDED_ROWS = 40
 KEY_CHARS = 16
+FEW = 3
+ORDINARY = frozenset({"engine-workers", "fsdp-engine", "rollout", "training"})
+"""Features that every PPO run uses, so nobody chooses them."""
 STATIC = "static"
 READING = "by reading"
 """What stands for a machine where nothing was installed or run."""
@@ -35,12 +39,10 @@ def overview(doc: Mapping[str, Any]) -> dict[str, Any]:
         "lattice": [{**row, "at": when(row["at"]) if row["at"] else ""} for row in doc["lattice"]],
         "failures": [_record(item) for item in doc["failures"]],
         "gpu": _gpu(doc["gpu"]) if doc["gpu"] else None,
-        "sections": doc["sections"],
+        "sections": {name: made for name, made in doc["sections"].items() if name != "benches"},
         "machines": machines(cells),
         "gpus": sorted({name for cell in doc["cells"] for name in _gpus(cell)}),
-        "features": sorted(
-            {name for cell in doc["cells"] for name in (cell["choice"] or {}).get("against", ()) if name}
-        ),
+        "features": _choosable(cells),
     }
 
 
@@ -67,7 +69,8 @@ def brief_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
     fine = [item for item in answered if item["outcome"] in (Outcome.OK, Outcome.DEGRADED)]
     return {
         **{name: cell[name] for name in ("cell", "status", "resolvable", "works", "axes", "extras", "variants")},
-        **{name: cell[name] for name in ("added", "open", "features", "groups", "known", "requirements")},
+        **{name: cell[name] for name in ("added", "open", "features", "groups", "requirements")},
+        "known": [name for names in cell["known"].values() for name in names],
         "reason": cell["reasons"][0] if cell["reasons"] else "",
         "deepest": answered[-1]["tier"] if answered else "",
         "here": cell["deepest"] or "",
@@ -123,12 +126,28 @@ def _mark(tier: Tier, item: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _differs(cell: Mapping[str, Any]) -> list[str]:
     """Return what sets the cell apart from its versions: deviation, patches, a date, another python or platform."""
-    found = [f"deviation: {cell['deviation']}"] if cell["deviation"] else []
+    found = [f"deviation: {_brief_deviation(cell['deviation'])}"] if cell["deviation"] else []
     if cell["patches"]:
         found.append(f"patched: {len(cell['patches'])} {'patch' if len(cell['patches']) == 1 else 'patches'}")
     if cell["as_of"]:
         found.append(f"as of {when(cell['as_of'])}")
     return found
+
+
+def _brief_deviation(text: str) -> str:
+    """Return a deviation in which many packages that a machine lacked are only counted; the cell has all of them."""
+    parts = []
+    for part in text.split("; "):
+        head, without, packages = part.partition(" without ")
+        count = packages.count(", ") + 1
+        parts.append(f"{head}{without}{count} packages of its lock" if count > FEW else part)
+    return "; ".join(parts)
+
+
+def _choosable(cells: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the features that somebody may use or not, of those that something is said of: words, as `pins` takes."""
+    found = {name for cell in cells for name in (cell["choice"] or {}).get("against", ())}
+    return sorted(name for name in found if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) and name not in ORDINARY)
 
 
 def _versions(axis: str, doc: Mapping[str, Any]) -> list[str]:
@@ -147,7 +166,7 @@ def _order(text: str) -> tuple[bool, Version | str]:
 def whole_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Return all that the page of one cell shows."""
     shown = ("cell", "reasons", "expected", "why_here", "source", "source_date", "requirements", "python", "platform")
-    also = ("deviation", "patches", "install", "gpu", "unlooked", "machine")
+    also = ("deviation", "patches", "install", "gpu", "unlooked", "machine", "known")
     surface = cell["surface"]
     return {
         **{name: cell[name] for name in (*shown, *also)},

@@ -1,6 +1,8 @@
 // The page of one cell: its verdict, how it is installed, what was found, and on what evidence.
 const site = (place) => (place ? h("span", { class: "site" }, code(place.line ? `${place.path}:${place.line}` : place.path), place.scope ? h("span", { class: "sub" }, `in ${place.scope}`) : null) : null);
 
+const REASONS = 6;
+
 const firstFew = (items, count) => (items.length > count ? `${items.slice(0, count).join(", ")} and ${items.length - count} more` : items.join(", "));
 
 const findingRow = (item) =>
@@ -62,7 +64,8 @@ const chain = (resolve) =>
 const installCard = (entry, full) => {
   const { install } = full;
   return card("Install", install.packages ? `${install.packages} packages locked` : "",
-    install.plain ? [h("p", { class: "soft" }, full.deviation ? `Against its own metadata: ${full.deviation}.` : "With uv; the index as of when it was locked, so that it resolves to the same set."), command(install.plain, "install with uv")] : null,
+    install.plain ? [h("p", { class: "soft" }, install.deviation ? `Against its own metadata: ${install.deviation}.` : "With uv; the index as of when it was locked, so that it resolves to the same set."), command(install.plain, "install with uv")] : null,
+    install.builds.length ? h("p", { class: "soft" }, `No wheel on the index, built from source or from wheels of your own: ${install.builds.join(", ")}.`) : null,
     install.exact ? [h("p", { class: "soft" }, "The lock itself, each file by its hash ", install.lock ? code(install.lock.slice(0, 19)) : null, ":"), command(install.exact, "install from the lock")] : null,
     install.why_not ? h("p", {}, install.why_not) : null,
     pins("Requirements", [...full.requirements, `python ${full.python}`, full.platform]),
@@ -70,14 +73,24 @@ const installCard = (entry, full) => {
       ? [h("p", { class: "soft" }, "Locked axes:"), pins("Locked axes", Object.entries(full.resolve.axes).map(([name, version]) => `${name} ${version}`))] : null);
 };
 
-const knownCard = (entry) =>
-  entry.known.length
-    ? card("Known failures of these versions", counted(entry.known.length, "record"),
-      h("ul", { class: "plain" }, entry.known.map((id) => {
-        const failure = FAILURES.get(id);
-        return h("li", {}, failureLink(id), h("span", { class: "soft" }, ` ${failure.title}`), failure.needs ? h("span", { class: "sub" }, `needs: ${failure.needs}`) : null);
-      })))
-    : null;
+// The first few of a list, the others folded.
+const shortList = (items) =>
+  items.length > REASONS + 1 ? [items.slice(0, REASONS), h("li", { class: "bare" }, details(`${items.length - REASONS} more`, h("ul", { class: "plain" }, items.slice(REASONS))))] : items;
+
+const knownRow = (id) => {
+  const failure = FAILURES.get(id);
+  if (!failure) return h("li", {}, id);
+  return h("li", {}, failureLink(id), h("span", { class: "soft" }, ` ${failure.title}`), failure.needs ? h("span", { class: "sub" }, `needs: ${failure.needs}`) : null);
+};
+
+const knownCard = ({ against, conditional, elsewhere }) => {
+  const count = against.length + conditional.length + elsewhere.length;
+  if (!count) return card("Known failures of these versions", "", h("p", { class: "soft" }, "None is on record."));
+  return card("Known failures of these versions", counted(count, "record"),
+    against.length ? [h("h3", {}, "Any run meets"), h("ul", { class: "plain" }, against.map(knownRow))] : null,
+    conditional.length ? [h("h3", {}, "Under a condition"), h("ul", { class: "plain" }, shortList(conditional.map(knownRow)))] : null,
+    elsewhere.length ? details(`Of single features, or of low severity (${elsewhere.length})`, h("ul", { class: "plain" }, elsewhere.map(knownRow))) : null);
+};
 
 const pairCard = (entry) => [
   card("By reading", entry.pair.at,
@@ -96,13 +109,15 @@ const cellView = (view, route) => {
     h("h1", { class: "mono", tabindex: -1 }, breakable(entry.cell)),
     h("p", {}, badge(entry.status), " ", axes(entry)));
   if (!full) return show(view, head, pairCard(entry));
+  const reasons = (items) => h("ul", { class: "plain" }, items.map((reason) => h("li", {}, breakable(reason))));
   return show(view, head, tierSteps(entry),
-    full.reasons.length ? card("Why", "", h("ul", { class: "plain" }, full.reasons.map((reason) => h("li", {}, reason))),
+    h("div", { class: "cols" }, h("div", {},
+    full.reasons.length ? card("Why", "", reasons(full.reasons.slice(0, REASONS)), full.reasons.length > REASONS ? details(`${full.reasons.length - REASONS} more`, reasons(full.reasons.slice(REASONS))) : null,
       full.expected ? h("p", { class: "soft" }, `Expected here: ${full.expected}.`) : null,
       full.why_here ? h("p", { class: "soft" }, `In the matrix because: ${full.why_here}${full.source ? ` Source: ${full.source}${full.source_date ? `, ${full.source_date}` : ""}.` : ""}`) : null) : null,
-    installCard(entry, full),
-    knownCard(entry),
-    full.resolve ? card("Resolve", "", h("p", {}, outcome(full.resolve.outcome)), chain(full.resolve), full.resolve.notes.map((note) => h("p", { class: "soft" }, note))) : null,
+    full.reasons.length ? null : card("Why", "", h("p", {}, "Nothing was found, as far as it was tried.")),
+    full.resolve ? card("Resolve", "", h("p", {}, outcome(full.resolve.outcome)), chain(full.resolve), full.resolve.notes.map((note) => h("p", { class: "soft" }, note))) : null),
+    h("div", {}, installCard(entry, full), knownCard(full.known))),
     full.surface ? card("Surface", Object.entries(full.surface.versions).map(([name, version]) => `${name} ${version}`).join(", "),
       h("p", {}, outcome(full.surface.outcome), " ", full.surface.findings.length ? "" : full.surface.reason || "No finding."), findingParts(full.surface.findings)) : null,
     full.probes.length ? card("Installed and probed", "",

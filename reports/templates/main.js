@@ -3,8 +3,12 @@ const missing = (view, noun, name) => {
   show(view, h("section", { class: "card" }, h("h1", { tabindex: -1 }, `No such ${noun}`), h("p", {}, `This report knows no ${noun} `, h("code", {}, name), ". It may be of another run."), h("p", {}, h("a", { href: "#/" }, "To the matrix"))));
 };
 
-// A section that another part of the project made as markup lies in a template.
-const sectionView = (name) => (view) => show(view, byId(`section-${name}`).content.cloneNode(true));
+// The benches come as markup, with their plots, and lie in a template.
+const benchesView = (view) => {
+  const made = byId("section-benches");
+  show(view, h("header", { class: "title" }, h("h1", { tabindex: -1 }, "Benches")),
+    made ? made.content.cloneNode(true) : card("Nothing was measured", "", h("p", {}, "No bench is recorded in this report. What would be run, how long it takes and what it could show:"), command("python -m bench plan", "plan benches")));
+};
 
 const VIEWS = {
   matrix: { title: "Matrix", draw: matrixView, filters: true },
@@ -13,12 +17,11 @@ const VIEWS = {
   install: { title: "Install", draw: installView },
   failures: { title: "Known failures", draw: failuresView },
   failure: { draw: failureView, of: "failures" },
+  benches: { title: "Benches", draw: benchesView },
 };
 if (RUN.gpu) VIEWS.machines = { title: "GPUs", draw: machinesView };
-for (const name of Object.keys(RUN.sections)) {
-  const template = byId(`section-${name}`);
-  if (template) VIEWS[name] = { title: template.dataset.title, draw: sectionView(name) };
-}
+if (RUN.sections.claims) VIEWS.claims = { title: "Claims", draw: claimsView };
+if (RUN.sections.nightly) VIEWS.nightly = { title: "Nightly", draw: nightlyView };
 
 let current = { view: "", handle: null };
 const fields = { q: byId("filter"), tier: byId("tier"), machine: byId("machine"), group: byId("group") };

@@ -1,5 +1,6 @@
 // The matrix: rows verl, columns vLLM; a square stands for all cells of its pair, the best and the worst of them.
 const NONE = "";
+const FIRST = 4;
 const RANK = ["works", "degraded", "broken", "conflict", "untested"];
 const DOTS = { import: 1, behave: 2, gpu: 3, bench: 4 };
 
@@ -76,7 +77,7 @@ const KEYS = {
 const within = (value, count) => Math.max(0, Math.min(count - 1, value));
 
 // One view of the matrix; `select` is called with the pair that is chosen.
-const makeMatrix = (select) => {
+const makeMatrix = (select, peek) => {
   const made = matrixTable();
   const squares = [...made.tBodies[0].rows].map((row) => [...row.cells].slice(1));
   const columns = new Array(COLUMNS.length).fill("").map((_, index) => squares[0] && squares[0][index].classList.contains("new"));
@@ -109,8 +110,14 @@ const makeMatrix = (select) => {
     if (event.ctrlKey && event.key === "End") row = ROWS.length - 1;
     activate(squares[within(row, ROWS.length)][within(column, COLUMNS.length)], true);
   });
-  made.addEventListener("focusin", (event) => mark(event, ""));
-  made.addEventListener("pointerover", (event) => mark(event, ""));
+  made.addEventListener("focusin", (event) => {
+    mark(event, "");
+    peek(event.target.getAttribute("aria-label") || "");
+  });
+  made.addEventListener("pointerover", (event) => {
+    const square = event.target.closest("td");
+    if (square) peek(square.getAttribute("aria-label"));
+  });
   made.addEventListener("click", (event) => {
     const square = mark(event, "pin");
     if (square) activate(square, true);
@@ -143,11 +150,11 @@ const KEY_TO_MARKS = () =>
     Object.entries(WORDS.statuses).map(([status, entry]) =>
       h("span", { title: entry.means }, h("i", { class: `sq s-${status}`, "aria-hidden": "true" }, entry.mark), ` ${entry.name}`)),
     h("span", {}, h("i", { class: "sq two", "aria-hidden": "true" }, half("works"), half("broken")), " best and worst of several cells"),
-    h("span", {}, h("i", { class: "dots d1", "aria-hidden": "true" }), " imported"),
-    h("span", {}, h("i", { class: "dots d2", "aria-hidden": "true" }), " behaved"),
-    h("span", {}, h("i", { class: "dots d3", "aria-hidden": "true" }), " GPU"),
-    h("span", {}, h("i", { class: "dots d4", "aria-hidden": "true" }), " bench"),
-    h("span", {}, h("i", { class: "dots d3 by", "aria-hidden": "true" }), " not here: recorded elsewhere"));
+    h("span", { class: "legend" }, "Deepest tier:",
+      [["d1", "import"], ["d2", "behave"], ["d3", "gpu"], ["d4", "bench"]].map(([kind, name]) =>
+        h("span", {}, h("i", { class: "sq place", "aria-hidden": "true" }, h("u", { class: kind })), ` ${name}`)),
+      h("span", {}, h("i", { class: "sq place", "aria-hidden": "true" }, h("u", { class: "d3 by" })), " dots above: recorded elsewhere, not here"),
+      h("span", {}, "no dots: by reading")));
 
 const pairPanel = (row, column, filters) => {
   const all = bySquare.get(squareKey(row, column)) || [];
@@ -160,7 +167,8 @@ const pairPanel = (row, column, filters) => {
   const ask = `verl-matrix check ${[row && `verl==${row}`, column && `vllm==${column}`].filter(Boolean).join(" ")}`;
   return [
     h("h2", {}, name, h("small", {}, small)),
-    entries.length ? h("ul", { class: "entries" }, entries.map((entry) => entryRow(entry, ["verl", "vllm"]))) : null,
+    entries.length ? h("ul", { class: "entries" }, entries.slice(0, FIRST).map((entry) => entryRow(entry, ["verl", "vllm"]))) : null,
+    entries.length > FIRST ? details(`${entries.length - FIRST} more`, h("ul", { class: "entries" }, entries.slice(FIRST).map((entry) => entryRow(entry, ["verl", "vllm"])))) : null,
     all.length ? null : [h("p", { class: "soft" }, "This pair is not in the matrix. To ask about it:"), command(ask, "ask about this pair")],
   ];
 };
@@ -187,9 +195,10 @@ const matrixView = (view, route) => {
     const link = pin === "open" && panel.querySelector("a");
     if (link) link.focus();
   };
-  const matrix = makeMatrix(select);
+  const peek = h("p", { class: "peek", "aria-hidden": "true" }, "\u00a0");
+  const matrix = makeMatrix(select, (text) => show(peek, text || "\u00a0"));
   const frame = h("div", { class: "frame" }, matrix.element);
-  show(view, frame, KEY_TO_MARKS(), h("div", { class: "under" }, panel, h("section", { class: "card", id: "box", "aria-label": "What should I install?" }, installBox(route, true))));
+  show(view, frame, h("div", { class: "below" }, KEY_TO_MARKS(), peek), h("div", { class: "under" }, panel, h("section", { class: "card", id: "box", "aria-label": "What should I install?" }, installBox(route, true))));
   const update = (next) => {
     current = next;
     matrix.fill(next);
