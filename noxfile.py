@@ -23,6 +23,7 @@ nox.options.error_on_missing_interpreters = True
 ROOT = Path(__file__).parent
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 TESTS = nox.project.dependency_groups(PYPROJECT, "tests")
+BENCH = nox.project.dependency_groups(PYPROJECT, "bench")
 LINT = nox.project.dependency_groups(PYPROJECT, "lint")
 
 
@@ -87,6 +88,23 @@ def thresholds(session: nox.Session) -> None:
         session.run("python", "-m", "matrix", "thresholds", cell, *session.posargs[len(named) :])
     if not named:
         session.run("python", "-m", "matrix", "thresholds", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Run the benches on pytest-benchmark: `nox -s bench -- --bench-python CELL/bin/python`; or their command line.
+
+    `-- --plan`, `-- --tune …`, `-- run …`, `-- compare RUN.json`, `-- show` go to `python -m bench` (docs/benches.md).
+    Without a GPU the suites of GPUs are skipped, with the reason.
+    """
+    session.install("-e", ".", *BENCH)
+    word, rest = (session.posargs or [""])[0].removeprefix("--"), session.posargs[1:]
+    if word in ("plan", "run", "compare", "tune", "show"):
+        session.run("python", "-m", "bench", word, *rest)
+        return
+    out = ROOT / "reports" / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    session.run("pytest", "bench", "--benchmark-only", f"--benchmark-json={out / 'bench.json'}", *session.posargs)
 
 
 @nox.session

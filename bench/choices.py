@@ -16,10 +16,12 @@ from matrix.config.release import DEFAULT
 
 TUNED = (
     "chunked-prefill", "batched-tokens", "checkpointing-actor", "checkpointing-critic", "remove-padding",
-    "dynamic-batch", "param-offload", "optimizer-offload", "torch-compile", "enforce-eager", "free-cache",
-    "memory-share",
+    "dynamic-batch", "torch-compile", "free-cache",
 )  # fmt: skip
-"""Toggles that a search may flip: each alone makes sense on top of the defaults, and no two set one key."""
+"""Toggles that a search flips where none is named: each alone makes sense on top of the defaults, no two set one key.
+
+Not those whose other side only saves memory (offload, eager decoding, a smaller share of the card): it never gains time.
+"""
 GUIDES = {
     "critic.model.enable_gradient_checkpointing": "False",
     "actor_rollout_ref.rollout.enable_chunked_prefill": "True",

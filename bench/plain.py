@@ -62,7 +62,7 @@ def judged(judgement: Judgement) -> dict[str, Any]:
                 "side": launch.side.value,
                 "value": launch.value,
                 "fault": launch.fault,
-                "raw": [_finite(value) for value in item.raw.get(launch.place, ())],
+                "raw": [finite(value) for value in item.raw.get(launch.place, ())],
             }
             for launch in item.sample.launches
         ],
@@ -106,8 +106,8 @@ def number_(number: Number) -> dict[str, Any]:
     return {
         "name": number.name,
         "kept": number.kept.value,
-        "a": _finite(number.a),
-        "b": _finite(number.b),
+        "a": finite(number.a),
+        "b": finite(number.b),
         "ratio": number.ratio,
         "low": low,
         "high": high,
@@ -167,6 +167,6 @@ def answer(one: Answer) -> dict[str, Any]:
     }
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
     """Return a number as JSON has it; None for NaN and the infinities."""
     return value if math.isfinite(value) else None

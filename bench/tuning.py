@@ -54,7 +54,7 @@ class Rules:
     """
 
     repeats: int = 4
-    width: int = 4
+    width: int = 2
     worth: float = 0.005
     margin: float = 0.02
 
@@ -206,7 +206,8 @@ def step(flips: Sequence[Flip], rules: Rules, trials: Sequence[Trial]) -> Ask | 
         ranked = sorted(good, key=lambda one: -_pooled(one, trials))
         if not ranked:
             return _nothing(out, "no set of flips ran with the numbers of training held")
-        if len(ranked) == 1 or len(sets) == 1:
+        # Of two the better one is tried afresh at once: a round of it alone would be that trial, and smaller.
+        if len(ranked) == 1 or len(sets) <= 2:
             return _afresh(ranked[0], rules, known, out)
         sets, level, repeats = ranked[: math.ceil(len(sets) / 2)], level + 1, 2 * repeats
 
@@ -220,9 +221,10 @@ def most_trials(flips: Sequence[Flip], rules: Rules) -> tuple[Ask, ...]:
     names = frozenset(flip.name for flip in flips)
     count, level = len(_sets(flips, dict.fromkeys(names, 1.0), rules.width)) if flips else 0, 0
     while count:
+        # As in `step`: what one or two sets are left to is tried afresh.
         repeats = rules.repeats * 2**level
         rounds += [Ask(flips=names, round=Round.SETS, level=level, repeats=repeats) for _ in range(count)]
-        count, level = (math.ceil(count / 2), level + 1) if count > 1 else (0, level)
+        count, level = (math.ceil(count / 2), level + 1) if count > 2 else (0, level)
     if flips:
         rounds.append(Ask(flips=names, round=Round.AFRESH, level=0, repeats=4 * rules.repeats))
     return tuple(rounds)

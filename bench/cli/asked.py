@@ -48,7 +48,7 @@ def subjects(args: argparse.Namespace, *, need: bool) -> tuple[Subject, ...]:
     if here:
         return (standing_here(args.python, args.cell or ""),)
     if args.cells:
-        return tuple(_kept(name, args.home, need=need) for name in args.cells)
+        return tuple(kept(name, Home.find(args.home), need=need) for name in args.cells)
     if need:
         raise UsageError(
             "Nothing says where to run.",
@@ -66,12 +66,12 @@ def standing_here(python: str | None, cell: str = "") -> Subject:
     return Subject(cell=environment.cell, release=release_of(environment), environment=environment)
 
 
-def _kept(name: str, home: str | None, *, need: bool) -> Subject:
-    """Return a cell whose environment is kept on the shelf."""
+def kept(name: str, home: Home, *, need: bool = True) -> Subject:
+    """Return a cell whose environment is kept on the shelf; raises NothingRanError where it is needed and not there."""
     from matrix.provision.environment import read_manifest
     from matrix.provision.shelf import Shelf
 
-    folder = Shelf(root=Home.find(home).cache / "environments").folder(name)
+    folder = Shelf(root=home.cache / "environments").folder(name)
     manifest = read_manifest(folder)
     if manifest is None and need:
         raise NothingRanError(f"There is no environment of {name}.", then=f"Make it with `env build {name}`.")

@@ -83,7 +83,7 @@ def _rules(args: argparse.Namespace) -> Rules:
     if not 1 <= args.launches <= MOST_LAUNCHES or (args.minutes is not None and not args.minutes > 0):
         raise UsageError(f"--launches is 1 to {MOST_LAUNCHES}, --minutes above 0.")
     try:
-        return Rules(repeats=args.repeats, margin=args.margin)
+        return Rules(repeats=args.repeats, width=args.width, margin=args.margin)
     except ValueError as error:
         raise UsageError(f"{error}.") from None
 
@@ -126,7 +126,9 @@ def _plan(
         total += minutes
         shown.say(f"{name}: up to {len(trials)} launches, {minutes:.0f} min: {', '.join(one.name for one in among)}")
         for toggle, why in out.items():
-            shown.say(f"  not searched here: {toggle}, {why}")
+            # What the other bench searches needs no word here.
+            if all(toggle not in {one.name for one in of} for of, _ in found.values()):
+                shown.say(f"  not searched: {toggle}, {why}")
     confirm = 2 * 2 * launches * ASSUMED_SECONDS[ppo.name] / 60
     shown.say(f"{ppo.name}: {4 * launches} launches to confirm, {confirm:.0f} min: against the defaults and the guides")
     shown.say(f"{total + confirm:.0f} minutes at most, in as many visits as it takes; minutes are assumed")

@@ -110,6 +110,7 @@ def _tune(parser: Parser) -> None:
     _verl(parser)
     parser.add_argument("--launches", type=int, default=6, metavar="N", help="of ppo, to confirm (%(default)s)")
     parser.add_argument("--repeats", type=int, default=4, metavar="N", help="of the first round (%(default)s)")
+    parser.add_argument("--width", type=int, default=2, metavar="N", help="sets that are tried at first (%(default)s)")
     parser.add_argument("--minutes", type=float, metavar="N", help="start no launch after so many minutes")
     parser.add_argument("--plan", action="store_true", help="print the rounds, launches and minutes; run nothing")
 

@@ -1,0 +1,19 @@
+"""Updates alone: the seconds of an update of actor and critic, a sample a repeat, both sides in one launch."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.clock import CLOCK
+from bench.front import Entry, Front
+from bench.recipes import Kind
+from bench.replay import replay
+
+KIND = Kind.UPDATE
+
+
+@pytest.mark.benchmark(timer=CLOCK, disable_gc=False, warmup=False)
+def test_update(benchmark: BenchmarkFixture, entry: Entry, front: Front) -> None:
+    """Record the seconds of one side of one toggle; skipped with the reason where it did not run."""
+    replay(benchmark, entry, front)
