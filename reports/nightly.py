@@ -115,13 +115,18 @@ def text(held: Held) -> str:
         shifts = comparison.of(kind)
         if not shifts:
             continue
-        lines += ["", f"{HEADS[kind].lower()} ({len(shifts)}):"]
+        lines += ["", f"{head(held, kind).lower()} ({len(shifts)}):"]
         for shift in shifts:
             lines.append(f"  {MARKS[kind]} {shift.name}: {_statuses(shift.before, shift.now)}")
             lines += [f"      {line}" for line in _told(shift, short=kind is Kind.STILL_FAILING)]
     if comparison.dropped:
         lines += ["", f"no longer planned ({len(comparison.dropped)}): {', '.join(comparison.dropped)}"]
     return "\n".join(lines)
+
+
+def head(held: Held, kind: Kind) -> str:
+    """Return the heading of a kind; on a first night nobody knows whether what fails did so before."""
+    return "Failing" if kind is Kind.STILL_FAILING and held.comparison.before is None else HEADS[kind]
 
 
 def _statuses(before: Status | None, now: Status) -> str:
@@ -181,7 +186,7 @@ def _table(held: Held, kind: Kind, report_url: str) -> Iterator[str]:
     shifts = held.comparison.of(kind)
     if not shifts:
         return
-    heading = f"{MARKS[kind]} {HEADS[kind]}: {len(shifts)} of {held.night.counts['planned']}"
+    heading = f"{MARKS[kind]} {head(held, kind)}: {len(shifts)} of {held.night.counts['planned']}"
     folded = kind in (Kind.STILL_FAILING, Kind.NOT_RUN)
     yield from ("", f"<details><summary>{heading}</summary>", "") if folded else ("", f"## {heading}", "")
     caused = kind in (Kind.NEW_FAILURE, Kind.FIXED)

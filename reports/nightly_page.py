@@ -49,7 +49,8 @@ def _body(section: Mapping[str, Any]) -> Iterator[str]:
         yield f'<p class="aside">Note: {_text(note)}</p>'
     yield from _counts(section)
     for kind in SHOWN:
-        yield from _kind(kind, [shift for shift in section["shifts"] if shift["kind"] == kind])
+        head = "Failing" if section["first"] and kind is Kind.STILL_FAILING else HEADS[kind]
+        yield from _kind(kind, head, [shift for shift in section["shifts"] if shift["kind"] == kind])
     if section["releases"]:
         yield f"<h2>Releases: {len(section['releases'])} changes</h2>"
         yield f"<ul>{''.join(f'<li>{_text(line)}</li>' for line in section['releases'])}</ul>"
@@ -70,11 +71,11 @@ def _counts(section: Mapping[str, Any]) -> Iterator[str]:
     yield "".join(f"<td>{count}</td>" for _, count in cells) + "</tr></tbody></table>"
 
 
-def _kind(kind: Kind, shifts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _kind(kind: Kind, head: str, shifts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not shifts:
         return
     folded = kind in (Kind.STILL_FAILING, Kind.NOT_RUN)
-    heading = f"{MARKS[kind]} {HEADS[kind]}: {len(shifts)}"
+    heading = f"{MARKS[kind]} {head}: {len(shifts)}"
     yield f"<details><summary>{heading}</summary>" if folded else f"<h2>{heading}</h2>"
     heads = "".join(f"<th scope=col>{head}</th>" for head in ("cell", "status", "what"))
     yield f"<table><thead><tr>{heads}</tr></thead><tbody>"
