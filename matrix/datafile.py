@@ -6,6 +6,7 @@ what a file may hold is said once, by the code that reads it.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -161,6 +162,18 @@ def read(path: Path) -> Table:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(path, "", f"cannot be read: {error}", then="Check the path and its permissions.") from error
     return parse(text, path)
+
+
+def read_object(path: Path, then: str) -> dict[str, object]:
+    """Return the object in a file of JSON that somebody gave; raises DataError, which says `then` what to give."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise DataError(path, "", f"cannot be read: {why}", then=then) from error
+    if not isinstance(data, dict):
+        raise DataError(path, "", "is not an object", then=then)
+    return data
 
 
 def parse(text: str, path: Path) -> Table:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.errors import UsageError
+from matrix.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from matrix.cli.front import Front
@@ -83,7 +83,7 @@ def _asked(args: argparse.Namespace) -> tuple[Workload, Gpu]:
     if recipe is not None:
         workload = recipe.workload
     elif args.workload:
-        workload = Workload.from_json(_read(Path(args.workload)))
+        workload = _workload(Path(args.workload))
     else:
         shape = shape_named(args.model) if args.model else Shape.from_config(Path(args.config))
         workload = Workload(shape=shape).with_settings(_SMALL)
@@ -104,14 +104,19 @@ _SMALL = {
 """verl has no default for the two and refuses to start without them."""
 
 
-def _read(path: Path) -> dict[str, object]:
+def _workload(path: Path) -> Workload:
+    """Return the workload in a file; raises DataError where it holds none."""
+    from matrix.datafile import read_object
+    from matrix.memory.workload import Workload
+
+    data = read_object(path, _WORKLOAD)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as JSON: {error}.") from error
-    if not isinstance(data, dict):
-        raise UsageError(f"{path} holds no workload.")
-    return data
+        return Workload.from_json(data)
+    except UsageError as error:
+        raise DataError(path, "", error.what, then=error.then or _WORKLOAD) from error
+
+
+_WORKLOAD = "Give a workload as JSON, as trials of thresholds write it."
 
 
 def _setting(text: str) -> tuple[str, Value]:

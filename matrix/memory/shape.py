@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from matrix.datafile import Table, read
+from matrix.datafile import Table, read, read_object
 from matrix.errors import DataError, UsageError
 from matrix.nearness import near_names
 
@@ -122,13 +121,7 @@ class Shape:
             UsageError: the model is of a family that this model of memory does not know.
         """
         file = path / "config.json" if path.is_dir() else path
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(file, "", f"cannot be read: {error}", then="Give a config.json.") from error
-        if not isinstance(values, dict):
-            raise DataError(file, "", "is not an object", then="Give a config.json.")
-        return _of_config(values, file)
+        return _of_config(read_object(file, "Give a config.json."), file)
 
 
 def _of_config(values: Mapping[str, object], file: Path) -> Shape:

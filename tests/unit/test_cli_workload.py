@@ -98,7 +98,7 @@ def test_a_release_without_ranks_is_said(
 
 def test_wrong_ranks_are_refused_by_the_build_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "r.tiktoken").write_bytes(b"IQ== 0\n")
-    assert main(["workload", "--ranks", str(tmp_path / "r.tiktoken"), "--into", str(tmp_path / "t")]) == 6
+    assert main(["workload", "--ranks", str(tmp_path / "r.tiktoken"), "--into", str(tmp_path / "t")]) == 3
     assert "Qwen2.5's ranks are 0 to 151642" in capsys.readouterr().err
 
 
@@ -111,3 +111,35 @@ def test_probes_are_told_where_the_tokenizer_is(tmp_path: Path, monkeypatch: pyt
     assert built(tmp_path) == {"VERL_MATRIX_TOKENIZER": str(place)}
     monkeypatch.setenv("VERL_MATRIX_TOKENIZER", "/elsewhere")
     assert built(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "ranks.tiktoken: cannot be read: No such file or directory"),
+        ("", "ranks.tiktoken: no tokenizer can be built of it: it has 0 tokens; Qwen2.5's ranks are 0 to 151642"),
+        ("x y z\n", "ranks.tiktoken: no tokenizer can be built of it: "),
+    ],
+)
+def test_a_file_that_holds_no_ranks_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str
+) -> None:
+    path = tmp_path / "ranks.tiktoken"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    assert main(["workload", "--ranks", str(path), "--into", str(tmp_path / "into")]) == 3
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Give qwen.tiktoken" in told
+
+
+def test_a_build_step_that_fails_otherwise_is_a_fault_of_the_tool(tmp_path: Path) -> None:
+    from matrix.bundle.tokenizer import build_tokenizer
+    from matrix.errors import ToolError
+
+    ranks, probes = tmp_path / "ranks", tmp_path / "probes"
+    ranks.write_text("x", encoding="utf-8")
+    (probes / "workload").mkdir(parents=True)
+    (probes / "workload" / "build.py").write_text("raise SystemExit('it is broken')", encoding="utf-8")
+    with pytest.raises(ToolError, match=r"(?s)build step failed.*it is broken"):
+        build_tokenizer(ranks, tmp_path / "into", probes)

@@ -115,7 +115,6 @@ REFUSED = [
     ("--model tiny --gpu L4 --knob max_token_len_per_gpu", "names no one knob"),
     ("--model tiny --gpu L4 --knob ppo_max_token_len_per_gpu", "It may be"),
     ("--model tiny --gpu L4 --vllm newest", "no version"),
-    ("--gpu L4 --workload /none.json", "cannot be read"),
 ]
 
 
@@ -126,10 +125,30 @@ def test_words_that_make_no_sense_are_told(words: str, message: str) -> None:
     assert message in found.err
 
 
-def test_a_file_that_is_no_workload_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "list.json"
-    path.write_text("[]", encoding="utf-8")
-    assert heard("--gpu L4 --workload", str(path)).code == 2
+@pytest.mark.parametrize("option", ["--workload", "--config"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "given.json: cannot be read: No such file or directory"),
+        ("{", "given.json: cannot be read: Expecting property name"),
+        ("[]", "given.json: is not an object"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_alike(tmp_path: Path, option: str, text: str | None, said: str) -> None:
+    path = tmp_path / "given.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    found = heard(f"--gpu L4 {option}", str(path))
+    assert found.code == 3
+    assert said in found.err
+    assert f"Give a {'workload' if option == '--workload' else 'config.json'}" in found.err
+
+
+def test_a_file_that_holds_no_workload_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "given.json"
+    path.write_text('{"schema": 1}', encoding="utf-8")
+    found = heard("--gpu L4 --workload", str(path))
+    assert (found.code, "A workload has schema 1, a shape and settings." in found.err) == (3, True)
 
 
 @pytest.mark.parametrize(
