@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from matrix.cell import Axis, Cell
+from matrix.failure import Failure
 from matrix.pins.candidates import Ground, lattice, recorded, with_pin
 from matrix.pins.judge import Judge
 from matrix.pins.option import Option
@@ -17,7 +21,7 @@ from matrix.plan import load_cells
 
 LOOKS = 6
 """So many candidates for one label have their code compared, one after the other, before the label is given up."""
-_REPAIRS = 8
+_REPAIRS, _WAYS, _ROUNDS = 6, 4, 2
 
 
 class Label(StrEnum):
@@ -92,38 +96,61 @@ def candidates_of(judge: Judge, more: Iterable[str] = ()) -> tuple[Option, ...]:
     if not cells:
         return ()
     options = judge.options(cells)
-    mended = list(repaired(options, ground))
-    return tuple({option.cell.name: option for option in [*options, *judge.options(mended)]}.values())
+    found = {option.cell.name: option for option in options}
+    for _ in range(_ROUNDS):
+        # What avoids one failure may bring another in.
+        mended = [cell for cell in repaired(tuple(found.values()), ground) if cell.name not in found]
+        found |= {option.cell.name: option for option in (judge.options(mended) if mended else ())}
+    return tuple(found.values())
 
 
 def repaired(options: Sequence[Option], ground: Ground) -> Iterable[Cell]:
-    """Yield cells that avoid what speaks against the newest options, by another version of what was left open."""
-    newest = sorted((option for option in options if option.resolves), key=lambda option: option.newness, reverse=True)
-    for option in newest[:_REPAIRS]:
-        cell = option.cell
-        for failure in option.kept.against:
-            for axis in Axis:
-                affected, version = failure.affects.get(axis.value), option.versions.get(axis.value)
-                if affected is None or version is None or axis in (Axis.VERL, Axis.VLLM):
-                    continue
-                other = _outside(ground, axis, affected, version)
-                cell = with_pin(cell, axis, other) if other is not None else cell
-        if cell.name != option.cell.name:
-            yield cell
+    """Yield cells that avoid what speaks against the newest and nearest options, by other versions of what is open.
+
+    verl and vllm stay. Of a failure that can be avoided in several ways each is tried; together a few of them.
+    """
+    resolved = [option for option in options if option.resolves and option.kept.against]
+    newest = sorted(resolved, key=lambda option: option.newness, reverse=True)[:_REPAIRS]
+    nearest = sorted(resolved, key=lambda option: change(option, ground))[:_REPAIRS]
+    for option in {one.cell.name: one for one in (*newest, *nearest)}.values():
+        ways = [found for failure in option.kept.against if (found := _ways(failure, option, ground))]
+        for chosen in itertools.islice(itertools.product(*ways), _WAYS) if ways else ():
+            cell = option.cell
+            for package, wanted in chosen:
+                cell = _with(cell, package, wanted, option, ground)
+            if cell.name != option.cell.name:
+                yield cell
 
 
-def _outside(ground: Ground, axis: Axis, affected: SpecifierSet, version: Version) -> Version | None:
-    """Return the release of an axis outside a range that is nearest below `version`, else the newest; None for none."""
-    wanted = ground.wanted(axis)
-    allowed = ground.bound(axis) if wanted is None else wanted
+def _ways(failure: Failure, option: Option, ground: Ground) -> list[tuple[str, SpecifierSet]]:
+    """Return the packages of a set, other than verl and vllm, by which a failure can be avoided, with the range."""
+    fixed = (Axis.VERL.value, Axis.VLLM.value, "python")
+    mended = {name: within for name, within in failure.mended.items() if name in option.versions}
+    found = [(name, within) for name, within in mended.items() if name not in fixed]
+    axes = {axis.value: axis for axis in Axis}
+    for name, affected in failure.affects.items():
+        if name in axes and name not in (*fixed, *mended) and name in option.versions:
+            outside = [one for one in ground.releases(axes[name]) if not affected.contains(one, prereleases=True)]
+            below = [one for one in outside if one < option.versions[name]]
+            if outside:
+                found.append((name, SpecifierSet(f"=={(below or outside)[-1]}")))
+    return found
+
+
+def _with(cell: Cell, package: str, wanted: SpecifierSet, option: Option, ground: Ground) -> Cell:
+    """Return the cell with a package in a range: an axis pinned to its nearest release there, another one added."""
+    axis = next((axis for axis in Axis if axis.value == package), None)
+    if axis is None:
+        others = tuple(text for text in cell.added if canonicalize_name(Requirement(text).name) != package)
+        return replace(cell, added=(*others, f"{package}{wanted}"))
+    asked = ground.wanted(axis)
+    allowed = ground.bound(axis) if asked is None else asked
     fits = [
-        release
-        for release in ground.releases(axis)
-        if not affected.contains(release, prereleases=True) and allowed.contains(release, prereleases=True)
-    ]
-    below = [release for release in fits if release < version]
-    best = below or fits
-    return best[-1] if best else None
+        release for release in ground.releases(axis)
+        if wanted.contains(release, prereleases=True) and allowed.contains(release, prereleases=True)
+    ]  # fmt: skip
+    below = [release for release in fits if release < option.versions[package]]
+    return with_pin(cell, axis, (below or fits)[-1]) if fits else cell
 
 
 def first_of(options: Iterable[Option], judge: Judge) -> Option | None:

@@ -55,6 +55,8 @@ def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
     more = f"; {option.more_changes} other packages" if option.more_changes else ""
     lines.append(f"  changes   {', '.join(changes) or 'none of the axes'}{more}")
     lines += [f"  gives way {line}" for line in option.dropped[:4]]
+    added = ", ".join(option.cell.added)
+    lines += [f"  adds      {added}: asked for, or so that a known failure is avoided"] if added else []
     lines += [f"  builds    {', '.join(option.to_build)}: no wheel on the index"] if option.to_build else []
     lines += [f"  deviates  {option.deviation}"] if option.deviation else []
     lines += _failures(option)
