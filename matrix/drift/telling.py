@@ -42,12 +42,18 @@ def _lines(
     counted = sum(item.counts for item in found)
     of = f"{counts[Sureness.CERTAIN]} certain, {counts[Sureness.LIKELY]} likely"
     hidden = f"; {counts[Sureness.POSSIBLE]} that may be on purpose" if counts[Sureness.POSSIBLE] else ""
-    unread = f", {len(remarks)} lines not read" if remarks else ""
+    unread = f", {_counted(len(remarks), 'line')} not read" if remarks else ""
     tail = "" if everything or not (counts[Sureness.POSSIBLE] or remarks) else " (--all shows them)"
-    yield f"{counted} contradiction{'' if counted == 1 else 's'}: {of}{hidden}{unread}{tail}."
+    yield f"{_counted(counted, 'contradiction')}: {of}{hidden}{unread}{tail}."
     statements = len(repository.reading.statements)
-    asked = f"{answer.looked_at} releases of the index looked at" if answer is not None else "the index was not asked"
-    yield f"{statements} statements in {len(repository.files)} files; {asked}."
+    asked = "the index was not asked"
+    if answer is not None:
+        asked = f"{_counted(answer.looked_at, 'release')} of the index looked at"
+    yield f"{_counted(statements, 'statement')} in {_counted(len(repository.files), 'file')}; {asked}."
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _said(item: Statement) -> str:
