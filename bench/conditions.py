@@ -17,8 +17,14 @@ _GPU = (
 )  # fmt: skip
 _SHARED = ("gpus", "driver", "cuda_driver")
 _HOST = ("cpu", "memory_gib", "kernel", "hypervisor", "environment")
-_SETTINGS = frozenset({"more", "graphs", "tokens", "utilization"})
-"""Fields of a plan that say how a workload is run, which a toggle may set, and not what it is."""
+_SETTINGS = frozenset(
+    {
+        "more", "graphs", "tokens", "utilization",
+        # Of the plan of a launch that holds both sides.
+        "schema", "common", "off", "on", "python", "env", "repeats", "warm_up", "seconds", "limit",
+    }
+)  # fmt: skip
+"""Fields of a plan that say how, how often and where a workload is run, and not what it is."""
 
 
 def conditions(facts: Mapping[str, Any], gpus: Sequence[int] = ()) -> dict[str, Any]:

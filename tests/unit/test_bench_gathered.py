@@ -276,6 +276,8 @@ def test_conditions_are_of_the_granted_cards() -> None:
 
 def test_a_workload_is_what_is_computed_and_not_how() -> None:
     assert workload("ppo", {"batch": 8, "graphs": "few", "more": ["a=1"], "tokens": 5}) == {"kind": "ppo", "batch": 8}
+    told = {"schema": 1, "batch": 8, "off": ["a=1"], "on": [], "python": {"off": "/p"}, "repeats": 20, "limit": 600}
+    assert workload("update", told) == {"kind": "update", "batch": 8}
     assert other_workload([(0, {"batch": 8}), (1, {"batch": 8})]) == ()
     assert differing([(at, {"driver": str(at)}) for at in range(8)], "cuda")[0] == (
         "driver: 0 at 0; 1 at 1; 2 at 2; 3 at 3; 4 at 4; 5 at 5; 6 at 6; 7 at 7",
