@@ -20,7 +20,7 @@ TUNED = (
 )  # fmt: skip
 """Toggles that a search flips where none is named: each alone makes sense on top of the defaults, no two set one key.
 
-Not those whose other side only saves memory (offload, eager decoding, a smaller share of the card): it never gains time.
+Not those whose other side only saves memory (offload, eager decoding, a smaller share of the card).
 """
 GUIDES = {
     "critic.model.enable_gradient_checkpointing": "False",

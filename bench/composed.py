@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from matrix.config.release import DEFAULT, Composed, ConfigRelease, Read
 
-RECORD = Path("tests/unit/golden/bench/configurations.json.gz")
+RECORD = Path(__file__).with_name("configurations.json.gz")
 RELEASES = (
     "0.2", "0.2.0.post2", "0.3.0.post1", "0.4.0", "0.4.1", "0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0",
     "0.9.0", "0.9.1",

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from bench.composed import RECORD as SHIPPED
 from bench.composed import Recorded, load, nested
 from bench.recipes import RECIPES, Kind, recipe_named
 from bench.toggle import Judged, Side, Standing, judge, load_toggles, toggle_named
 from matrix.config.wiring import load_wiring
 from matrix.errors import DataError, UsageError
 
-RECORD = load(Path(__file__).parent / "golden" / "bench" / "configurations.json.gz")
+RECORD = load(SHIPPED)
 LOGGED = [text for text in RECORD if Version(text) >= Version("0.6.0")]
 INERT, LIVE, REFUSED = Standing.INERT, Standing.LIVE, Standing.REFUSED
 
