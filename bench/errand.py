@@ -80,11 +80,12 @@ def both_sides(place: Place, environments: Mapping[str, Environment], limits: Li
     return {
         "schema": 1,
         "kind": place.kind.value,
-        **{name: planned[name] for name in ("shape", "prompt", "response", "batch")},
+        **{name: planned[name] for name in ("shape", "prompt", "response", "batch", "graphs")},
         "repeats": place.repeats or recipe.steps - 1,
         # The prompts of a short bench are those of `ppo`, so that the two may agree; a long one fills its lengths.
         "lengths": "full" if recipe.name.endswith("-long") else "data",
         "gpus": max(1, place.pairing.gpus),
+        **({"warm_up": 1} if recipe.device == "cpu" else {}),
         "critic": planned["estimator"] == "gae",
         "common": shared,
         "off": [*own[0], *place.pairing.a.overrides],

@@ -211,7 +211,8 @@ def _repeated(counted: Sequence[Launched], lost: Mapping[int, str]) -> dict[str,
 
 def _conditions(counted: Sequence[Launched]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what of machine, workload and time speaks against comparing, and what is only to be known."""
-    ran = [item for item in counted if item.fault is None]
+    # What a launch of both sides measured before its fault counts, and so do its conditions.
+    ran = [item for item in counted if item.fault is None or item.measured.repeats]
     reasons, notes = differing([(item.place, _table(item, "conditions")) for item in ran], _device(counted[-1]))
     reasons += other_workload([(item.place, _table(item, "workload")) for item in ran])
     more = list(notes)

@@ -141,6 +141,22 @@ def ppo_tiny() -> Recipe:
     )  # fmt: skip
 
 
+def update_tiny() -> Recipe:
+    """Return the updates alone of the tiny shape on a CPU, four repeats a side."""
+    return Recipe(
+        name="update-tiny", kind=Kind.UPDATE, hardware="a CPU with two cores", shape="tiny", prompt=32, response=16,
+        batch=8, steps=5, packages=(), device="cpu", releases=SpecifierSet(">=0.9.0"),
+    )  # fmt: skip
+
+
+def rollout_tiny() -> Recipe:
+    """Return the rollout alone of the tiny shape on a CPU, four repeats a side."""
+    return Recipe(
+        name="rollout-tiny", kind=Kind.ROLLOUT, hardware="a CPU with two cores", shape="tiny", prompt=32, response=16,
+        batch=8, steps=5, packages=(), device="cpu", releases=SpecifierSet(">=0.9.0"),
+    )  # fmt: skip
+
+
 def update_short() -> Recipe:
     """Return the updates alone of `ppo_short`, twenty repeats a side."""
     return Recipe(
@@ -174,7 +190,8 @@ def rollout_long() -> Recipe:
 
 
 RECIPES: tuple[Callable[[], Recipe], ...] = (
-    ppo_short, ppo_long, ppo_1b, ppo_tiny, update_short, update_long, rollout_short, rollout_long,
+    ppo_short, ppo_long, ppo_1b, ppo_tiny, update_short, update_long, update_tiny, rollout_short, rollout_long,
+    rollout_tiny,
 )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def test_every_recipe_composes_with_every_toggle(text: str) -> None:
             words += toggle.words(Side.ON, version)
         assert release(text).compose("ppo_trainer", words).refusal == "", recipe.name
         ran += 1
-    assert ran >= len(RECIPES) - 1
+    assert ran >= len(RECIPES) - sum(make().device == "cpu" for make in RECIPES)
     off = [word for toggle in load_toggles() for word in toggle.words(Side.OFF, version)]
     assert release(text).compose("ppo_trainer", off).refusal == ""
 
