@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -324,3 +325,26 @@ def test_context_that_an_import_made_is_seen_without_making_one(known: int, acti
 
 def test_machine_without_a_driver_has_no_context() -> None:
     assert holder.has_context() is False
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "events"),
+    [("update", 2, ["start", "unable"]), ("rollout", 2, ["start", "unable"]), ("step", 0, ["start", "ready"])],
+)
+def test_scripts_share_their_command_line(script: str, code: int, events: list[str], tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text("{}", encoding="utf-8")
+    path = COMPAT / "trials" / f"{script}.py"
+    # Without the site's packages: there is no verl, and a trial that needs it cannot start.
+    argv = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(path),
+        "--spec",
+        str(tmp_path / "spec.json"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    ended = subprocess.run(argv, input="", capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, [line["event"] for line in lines(tmp_path / "out")]) == (code, events), ended.stderr
+    assert lines(tmp_path / "out")[0]["script"] == script

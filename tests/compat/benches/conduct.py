@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -106,14 +107,13 @@ class Launch:
 
     def versions(self) -> dict[str, Any]:
         """Return the packages of each side's environment, as they are installed."""
-        import subprocess
-
-        found = {}
-        for variant in self.plan.variants:
-            argv = [self.plan.python.get(variant, sys.executable), "-c", _VERSIONS, *_PACKAGES]
+        pythons = {variant: self.plan.python.get(variant, sys.executable) for variant in self.plan.variants}
+        told = {}
+        for python in set(pythons.values()):
+            argv = [python, "-c", _VERSIONS, *_PACKAGES]
             ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-            found[variant] = json.loads(ran.stdout)
-        return found
+            told[python] = json.loads(ran.stdout)
+        return {variant: told[python] for variant, python in pythons.items()}
 
     def run(self, bench: Bench) -> str:
         """Run all repeats, or as many as there is time for, and return `passed` or `cut`."""
@@ -179,7 +179,7 @@ def main(kind: str, script: Path, make: Callable[[Launch], Bench], argv: Sequenc
     asked = parser.parse_args(argv)
     record = Record(asked.out.resolve(), kind)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _asked_to_end)
+        signal.signal(number, asked_to_end)
     record.result |= {"device": asked.device, "devices": devices() if asked.device == "cuda" else []}
     try:
         plan = plans.read(asked.plan, kind)
@@ -232,5 +232,6 @@ def _fault(where: str, kind: str, text: str, **more: Any) -> dict[str, Any]:
     return {"where": where, "kind": kind, "text": text, **more}
 
 
-def _asked_to_end(number: int, _: FrameType | None) -> None:
+def asked_to_end(number: int, _: FrameType | None) -> None:
+    """Raise what a signal means: an end in order, with 128 and its number as the code."""
     raise SystemExit(128 + number)

@@ -55,8 +55,13 @@ def main(make: Callable[[dict[str, Any]], Any]) -> int:
     def answer(line: dict[str, Any]) -> None:
         os.write(asked.answers, (json.dumps(strict(line), default=str) + "\n").encode())
 
-    worker = make(json.loads(asked.spec.read_text(encoding="utf-8")))
-    code = serve(worker, sys.stdin, answer)
+    try:
+        worker = make(json.loads(asked.spec.read_text(encoding="utf-8")))
+    except BaseException as error:  # as in `serve`
+        answer({"fault": fault_of(error)})
+        code = 1
+    else:
+        code = serve(worker, sys.stdin, answer)
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: threads of an engine's front may never end.

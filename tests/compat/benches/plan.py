@@ -154,7 +154,7 @@ def _check(plan: Plan) -> None:
         value = getattr(plan, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise PlanError(f"{name} is a number of 1 or more, not {value!r}")
-    if not isinstance(plan.warm_up, int) or plan.warm_up < 0:
+    if plan.warm_up < 0:
         raise PlanError(f"warm_up is a number of 0 or more, not {plan.warm_up!r}")
     for name, words in (("kind", _KINDS), ("lengths", _LENGTHS), ("graphs", _GRAPHS)):
         if getattr(plan, name) not in words:

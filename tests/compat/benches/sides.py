@@ -59,6 +59,7 @@ class Side:
         """Start them; they import while others go on."""
         self.name = name
         self._log = log
+        self._at_work = False
         self._ranks: list[_Rank] = []
         port = _free_port() if ranks > 1 else 0
         with log.open("ab") as file:
@@ -76,10 +77,13 @@ class Side:
         for rank in self._ranks:
             rank.order({"do": do, **order})
         where = str(order.get("phase", do))
+        self._at_work = True
         try:
-            return [self._found(rank, where, deadline) for rank in self._ranks]
+            found = [self._found(rank, where, deadline) for rank in self._ranks]
         except _GoneError:
             raise SideEndedError(self.name, self._gone(where)) from None
+        self._at_work = False
+        return found
 
     def _found(self, rank: _Rank, where: str, deadline: float) -> dict[str, Any]:
         line = rank.answer(deadline)
@@ -104,7 +108,8 @@ class Side:
         """End it, with everything in its sessions; what it holds of a device is given back by then."""
         for rank in self._ranks:
             rank.close()
-        deadline = time.monotonic() + _LEAVE_S
+        # One that has not answered would not leave by itself.
+        deadline = time.monotonic() + (0.0 if self._at_work else _LEAVE_S)
         for rank in self._ranks:
             rank.end(deadline)
         self._ranks = []

@@ -63,7 +63,10 @@ class Updates:
         self.trainer: Any = None
         self.current = ""
         self.counter: dict[str, switches.Calls] = {}
-        self.vocabulary = 0
+        self.vocabulary = self.before = 0
+        # Now, while the other side is built; the device is not touched by it.
+        trainer.release()
+        trainer.load()
 
     def do_judge(self) -> dict[str, Any]:
         """Return what differs between the variants of this side, and whether a built trainer can be switched."""
@@ -76,11 +79,17 @@ class Updates:
         """Build the engines as a variant has them; no weight moves until the first phase that is timed."""
         if self.world == 1:
             trainer.alone()
+        if not self.configs:
+            self.do_judge()
         if self.cuda:
             import torch
 
             torch.cuda.set_device(self.rank)
-        trainer.load()
+        self.before = self._room()[0]
+        import torch
+
+        # What no checkpoint holds is drawn when it is built: a critic's head, which both sides are to have alike.
+        torch.manual_seed(int(self.plan["seed"]))
         start = time.monotonic()
         self.trainer = Trainer(self.configs[variant], critic=bool(self.plan["critic"]))
         self.trainer.build()
@@ -151,16 +160,19 @@ class Updates:
         return found
 
     def do_room(self) -> dict[str, int]:
-        """Return the device's free and total memory, in bytes."""
-        if self.cuda:
-            import torch
+        """Return the device's free memory as it was before anything was built, as it is, and its total, in bytes."""
+        free, total = self._room()
+        return {"before": self.before, "free": free, "total": total}
 
-            free, total = torch.cuda.mem_get_info()
-        else:
+    def _room(self) -> tuple[int, int]:
+        if not self.cuda:
             from ppo.cpu_platform import machine_memory
 
-            free, total = machine_memory()
-        return {"free": int(free), "total": int(total)}
+            return machine_memory()
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return int(free), int(total)
 
     def _run(self, phase: str, data: Any) -> Any:
         return self.trainer.phases()[PARTS[phase]](data)
@@ -171,7 +183,7 @@ class Updates:
         for who in self._who():
             values = switches.fields(self.configs[variant], who, self.trainer.padded)
             switches.set_fields(self._engine(who).engine_config, values)
-            if self.spec["switched"] and variant != self.current:
+            if variant != self.current:
                 switches.checkpoint(self._engine(who).module, switches.checkpoints(self.configs[variant], who))
         self.current = variant
 

@@ -11,7 +11,6 @@ them; verl drops them (level 2). On the device both free the same.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import json
@@ -28,6 +27,7 @@ COMPAT = Path(__file__).resolve().parent.parent
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
+from trials import command  # noqa: E402
 from trials.holder import has_context  # noqa: E402
 from trials.telling import TEXT, Teller, how_of  # noqa: E402
 
@@ -276,10 +276,11 @@ def forks() -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def serve(spec: dict[str, Any], teller: Teller, log: Path) -> int:
+def serve(spec: dict[str, Any], teller: Teller, _: Path) -> int:
     """Run the one errand that comes on standard input; return 3, for another one takes another process."""
     from trials import trainer
 
+    log = Path("/proc/self/fd/1").readlink()
     trainer.release()
     import vllm  # noqa: F401  so that the engine has no import to wait for
     from vllm import LLM  # noqa: F401
@@ -302,23 +303,5 @@ def serve(spec: dict[str, Any], teller: Teller, log: Path) -> int:
     return 3
 
 
-def main() -> int:
-    """Return the exit code; what cannot even start is told as one line and ends with 2."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spec", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    asked = parser.parse_args()
-    teller = Teller(asked.out)
-    teller.tell("start", script="rollout", pid=os.getpid())
-    try:
-        log = Path("/proc/self/fd/1").readlink()
-        return serve(json.loads(asked.spec.read_text(encoding="utf-8")), teller, log)
-    except Exception as error:
-        import traceback
-
-        teller.tell("unable", text="".join(traceback.format_exception(error))[-TEXT:], kind=type(error).__name__)
-        return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(__doc__, "rollout", serve))

@@ -6,7 +6,6 @@ the cap, so that all of its processes together have what the small card would, a
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -20,6 +19,7 @@ COMPAT = Path(__file__).resolve().parent.parent
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
+from trials import command  # noqa: E402
 from trials.rollout import Holder, Nobody, numbers  # noqa: E402
 from trials.telling import TEXT, Teller  # noqa: E402
 
@@ -138,21 +138,16 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def main() -> int:
-    """Return the exit code: 3 after the one errand."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spec", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    asked = parser.parse_args()
-    teller = Teller(asked.out)
+def serve(spec: dict[str, Any], teller: Teller, out: Path) -> int:
+    """Run the one errand that comes on standard input; return 3, for another one takes another process."""
     teller.tell("ready")
     line = sys.stdin.readline()
     if not line.strip():
         return 0
-    spec, errand = json.loads(asked.spec.read_text(encoding="utf-8")), json.loads(line)
+    errand = json.loads(line)
     with teller.trial(errand) as verdict:
         start = time.monotonic()
-        log = run(spec, errand, teller, asked.out.parent / "launch")
+        log = run(spec, errand, teller, out.parent / "launch")
         verdict.more["seconds_of_launch"] = round(time.monotonic() - start, 1)
         if log:
             verdict.read(RuntimeError(f"the launch did not end well\n{log[-TEXT:]}"), log)
@@ -161,4 +156,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(__doc__, "step", serve))

@@ -8,9 +8,7 @@ first that dies, because FSDP does not survive an interrupted pass. Nothing touc
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ COMPAT = Path(__file__).resolve().parent.parent
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
+from trials import command  # noqa: E402
 from trials.holder import has_context  # noqa: E402
 from trials.telling import Teller  # noqa: E402
 
@@ -192,7 +191,7 @@ def refusal(errand: dict[str, Any], padded: bool) -> str:
     return "" if name is None or name in KNOBS else f"no trial of {name}"
 
 
-def serve(spec: dict[str, Any], teller: Teller) -> int:
+def serve(spec: dict[str, Any], teller: Teller, _: Path) -> int:
     """Run the errands that come on standard input until it ends; return 3 after one that died."""
     from trials import trainer
 
@@ -216,23 +215,5 @@ def serve(spec: dict[str, Any], teller: Teller) -> int:
     return 0
 
 
-def main() -> int:
-    """Return the exit code; what cannot even start is told as one line and ends with 2."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spec", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    asked = parser.parse_args()
-    spec = json.loads(asked.spec.read_text(encoding="utf-8"))
-    teller = Teller(asked.out)
-    teller.tell("start", script="update", pid=os.getpid())
-    try:
-        return serve(spec, teller)
-    except Exception as error:
-        import traceback
-
-        teller.tell("unable", text="".join(traceback.format_exception(error))[-3000:], kind=type(error).__name__)
-        return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(__doc__, "update", serve))
