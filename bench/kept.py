@@ -64,7 +64,7 @@ def detail(place: Place, ended: Ended, where: Lane, scripts: str) -> dict[str, o
         "plan": dict(result.get("plan") or {}),
         "measured": measured.to_json(),
         "disturbed": _disturbed(ended, measured),
-        "notes": _notes(place, ended, measured),
+        "notes": notes(place, ended),
         "conditions": conditions(ended.facts, where.places),
         "workload": workload(place.kind.value, result.get("plan") or {}),
         "scripts": scripts,
@@ -103,21 +103,21 @@ def _disturbed(ended: Ended, measured: Measured) -> list[str]:
     return [*ended.seen.throttled(window), *ended.seen.company.lines]
 
 
-def _notes(place: Place, ended: Ended, measured: Measured) -> list[str]:
+def notes(place: Place, ended: Ended) -> list[str]:
     """Return what is to be known of the launch, a line each."""
-    notes = []
-    told = ended.seen.summary(measured.window).get("gpus")
+    found = []
+    told = ended.seen.summary(ended.measured.window).get("gpus")
     for gpu in told if isinstance(told, list) else ():
         share = gpu["reasons"].get("power cap") if isinstance(gpu, Mapping) else None
         if share:
-            notes.append(f"launch {place.number}: at its power cap {share:.0%} of the time")
+            found.append(f"launch {place.number}: at its power cap {share:.0%} of the time")
     load = ended.result.get("load")
     cores = int(str((ended.facts.get("cpu") or {}).get("cores") or 0))
     if isinstance(load, list) and cores and float(load[0]) > cores / 2 and place.pairing.recipe.device == "cpu":
-        notes.append(f"launch {place.number}: the load was {load[0]:.1f} on {cores} cores before it began")
+        found.append(f"launch {place.number}: the load was {load[0]:.1f} on {cores} cores before it began")
     if ended.result.get("ended") == "cut":
-        notes.append(f"launch {place.number}: cut short by its seconds")
-    return notes
+        found.append(f"launch {place.number}: cut short by its seconds")
+    return found
 
 
 def _allowed(result: Mapping[str, Any]) -> dict[str, object]:

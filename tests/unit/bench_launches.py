@@ -41,6 +41,8 @@ parser.add_argument("--set", action="append", default=[], dest="more")
 asked, _ = parser.parse_known_args()
 said = dict(word.partition("=")[::2] for word in asked.more)
 out = Path(asked.out)
+if said.get("fake.does") == "waits":
+    time.sleep(300)
 out.mkdir(parents=True, exist_ok=True)
 (out / "command.json").write_text("[]")
 began = time.time()

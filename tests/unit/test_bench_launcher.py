@@ -8,17 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench import kept
 from bench.errand import Limits, limits_of, release_of
 from bench.launched import Trouble
+from bench.launcher import Ended
 from bench.sample import Side
+from bench.telemetry import ABSENT, Seen
 from bench.variant import of_cells
 from matrix.errors import ToolError, UsageError
-from matrix.gpus.nvml import GIB
+from matrix.gpus.nvml import GIB, NoDriverError
 from matrix.observe import Observation
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
@@ -248,8 +252,6 @@ def test_a_fault_in_a_launch_of_both_sides_keeps_what_came_before(tmp_path: Path
 
 
 def test_two_cells_in_one_launch_name_both_interpreters(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     other = tmp_path / "python"
     other.symlink_to(sys.executable)
     cells = {"a": environment("a"), "b": replace(environment("b", verl="0.8.0"), python=other)}
@@ -316,3 +318,58 @@ def _until(done: Any, seconds: float) -> None:
     while not done():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("limits", "does", "text"),
+    [
+        (Limits(whole_s=0.5, still_s=60.0), "hangs", "it was not over after 0 s"),
+        (Limits(whole_s=60.0, still_s=60.0, wait_s=0.3), "waits", "it did not begin in 0 s"),
+    ],
+)
+def test_a_launch_that_is_not_over_or_never_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits, does: str, text: str
+) -> None:
+    monkeypatch.setattr("bench.launcher.GRACE_S", 0.1)
+    with launcher(tmp_path, limits=limits) as made:
+        ended = made.launch(place(pairing((f"fake.does={does}",))))
+    assert str(ended.fault) == f"hung: {text}"
+
+
+def test_a_driver_that_has_stopped_answering_before_a_launch(tmp_path: Path) -> None:
+    class Gone(FakeDriver):
+        def versions(self) -> dict[str, str]:
+            raise NoDriverError("driver not loaded")
+
+    with launcher(tmp_path, driver=Gone()) as made, pytest.raises(ToolError, match="has stopped answering"):
+        made.launch(place(on_gpus()))
+    assert list(Store(tmp_path / "store")) == []
+
+
+def test_another_number_of_cards_is_another_lane(tmp_path: Path) -> None:
+    with launcher(tmp_path, driver=FakeDriver(count=2)) as made:
+        one = made.lane_of(place(on_gpus()))
+        assert made.lane_of(place(on_gpus(), number=3)) is one
+        two = made.lane_of(place(on_gpus(gpus=2)))
+    assert (one.visible, two.visible) == ("0", "0,1")
+
+
+def test_what_is_to_be_known_of_a_launch() -> None:
+    names = ("power_w", "sm_mhz", "memory_mhz", "used_mib", "busy", "celsius")
+    columns = {f"{name}/0": [1.0, 1.0] for name in names} | {"at": [1.0, 2.0], "reasons/0": [4.0, 0.0]}
+    seen = Seen(columns=columns, gpus=1)
+    facts = {"cpu": {"cores": 2}}
+    ended = Ended(code=0, over="", seconds=1.0, start=0.0, seen=seen, facts=facts,
+                  result={"load": [3.4, 1.0], "ended": "cut"})  # fmt: skip
+    assert kept.notes(place(number=3), ended) == [
+        "launch 3: at its power cap 50% of the time",
+        "launch 3: the load was 3.4 on 2 cores before it began",
+        "launch 3: cut short by its seconds",
+    ]
+    assert kept.notes(place(on_gpus()), replace(ended, seen=ABSENT, result={"load": [3.4, 1.0]})) == []
+
+
+def test_numbers_that_json_has_not() -> None:
+    assert kept.finite({"a": [1.0, float("nan"), {"b": (float("inf"), "x", None)}]}) == {
+        "a": [1.0, None, {"b": [None, "x", None]}]
+    }
