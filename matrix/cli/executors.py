@@ -24,8 +24,8 @@ SELECTING = (
 )  # fmt: skip
 """What a run is about: one that goes on is about the same."""
 MEANS = (
-    "executor", "address", "gpus", "accelerator", "cpus", "node_home", "memory", "keep", "index_url", "offline",
-    "evidence", "max_age",
+    "executor", "address", "gpus", "accelerator", "cpus", "node_home", "patience", "memory", "keep", "index_url",
+    "offline", "evidence", "max_age",
 )  # fmt: skip
 """How it is done: taken over too, unless something else is said."""
 
@@ -39,9 +39,11 @@ def add(parser: argparse.ArgumentParser, whole: Callable[[str], int]) -> None:
     group.add_argument("--gpus", type=whole, metavar="N", help="ray: GPUs a cell at tier gpu (default: as probes need)")
     group.add_argument("--accelerator", action="append", default=[], metavar="TYPE", help=_ACCELERATOR)
     group.add_argument("--cpus", type=whole, metavar="N", help="ray: cores a cell (default: 2)")
+    group.add_argument("--patience", type=whole, metavar="MINUTES", help=_PATIENCE)
     group.add_argument("--node-home", metavar="DIR", help="ray: where its machines keep environments and downloads")
 
 
+_PATIENCE = "ray: wait so long for a machine that fits, in a cluster that grows (default: refuse at once)"
 _ACCELERATOR = "ray: only this kind of GPU, as Ray names it (H100, A100-80G); may be repeated"
 
 
@@ -58,7 +60,7 @@ def take_up(args: argparse.Namespace, home: Home) -> None:
         args.journal = unfinished(home.store)
         _fill(args, args.journal)
     if args.executor != "ray":
-        for name in ("address", "gpus", "accelerator", "cpus", "node_home"):
+        for name in ("address", "gpus", "accelerator", "cpus", "node_home", "patience"):
             if getattr(args, name):
                 raise UsageError(f"--{name.replace('_', '-')} goes with --executor ray.")
 
@@ -88,10 +90,13 @@ def begin(args: argparse.Namespace, home: Home) -> Journal:
     return found
 
 
-def open_cluster(args: argparse.Namespace, how: Manner, store: Store, lock: Callable[[Observation], str]) -> Spread:
+def open_cluster(
+    args: argparse.Namespace, how: Manner, home: Home, store: Store, lock: Callable[[Observation], str]
+) -> Spread:
     """Return the executor over the machines of the cluster; raises ToolError where there is none."""
     from matrix.executors.parcel import make_parcel
     from matrix.executors.ray_cluster import open_cluster
+    from matrix.executors.recall import Recall
     from matrix.executors.spread import Given, Spread
 
     given = Given(
@@ -100,6 +105,8 @@ def open_cluster(args: argparse.Namespace, how: Manner, store: Store, lock: Call
         kinds=tuple(args.accelerator),
         memory=how.memory_gib * GIB,
         home=Path(args.node_home) if args.node_home else None,
+        patience_s=60.0 * (args.patience or 0),
     )
     cluster = open_cluster(args.address or "", make_parcel)
-    return Spread(cluster=cluster, manner=how, given=given, store=store, lock=lock, journal=args.journal)
+    recall = Recall(store=store, cache=home.cache, manner=how)
+    return Spread(cluster=cluster, manner=how, given=given, store=store, lock=lock, journal=args.journal, recall=recall)

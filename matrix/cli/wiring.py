@@ -214,7 +214,7 @@ def open_executor(
     if getattr(args, "executor", LOCAL) != LOCAL:
         from matrix.cli.executors import open_cluster
 
-        return open_cluster(args, how, store, resolver.lock)
+        return open_cluster(args, how, home, store, resolver.lock)
     visitor = open_visitor(how, home=home, store=store, lock=resolver.lock, say=progress.note)
     return Local(visitor=visitor, tiers=how.tiers)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from matrix.executors.demand import Demand, Machine
@@ -23,10 +23,10 @@ class LostError(Exception):
 class Sent(Protocol):
     """An errand that was sent."""
 
-    def lines(self) -> Iterator[str]:
-        """Yield its lines as they come (matrix/executors/errand.py).
+    def lines(self, idle: Callable[[], object]) -> Iterator[str]:
+        """Yield its lines as they come (matrix/executors/errand.py); `idle` is called now and then while none does.
 
-        Raises:
+        Raises what `idle` raises, and:
             LostError: no further line will come.
             KeyboardInterrupt: it was cancelled.
         """

@@ -16,8 +16,10 @@ from matrix.job import Probed
 from matrix.observe import Observation
 from matrix.store import from_line, to_line
 
-BEGUN, NOTE, OBSERVED, DONE, REFUSED, ENDED = "begun", "note", "observed", "done", "refused", "ended"
-"""The kinds of lines: a machine has taken it; what it does; an observation; all of them; why not; how it ended."""
+BEGUN, NOTE, PLANNED, OBSERVED = "begun", "note", "planned", "observed"
+DONE, REFUSED, ENDED = "done", "refused", "ended"
+"""The kinds of lines: a machine has taken it; what it does; what there is to run; an observation; then all of them, or
+why not; how it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,11 @@ class Errand:
 def note(text: str) -> str:
     """Return the line that tells what is being done."""
     return _line(NOTE, text=text)
+
+
+def planned(path: Path) -> str:
+    """Return the line that holds what there is to run, as a machine remembers it in a file of its cache."""
+    return _line(PLANNED, name=path.name, text=path.read_text(encoding="utf-8"))
 
 
 def observed(item: Observation) -> str:

@@ -86,8 +86,11 @@ def open_visitor(
     say: Callable[[str], None],
     uv: Path | None = None,
     machine: Machine | None = None,
+    heed: Callable[[Path], object] = lambda path: None,
 ) -> Visitor:
     """Return what installs and probes cells on this machine, or probes the environment that is there.
+
+    `heed` is told the files in which it is remembered what there is to run.
 
     Raises:
         ToolError: there is no uv to install with, or no probes.
@@ -115,6 +118,7 @@ def open_visitor(
         since=manner.since,
         limits=replace(limits, memory=manner.memory_gib * GIB, asked=True) if manner.memory_gib else limits,
         machine=machine or this_machine(),
+        heed=heed,
     )
     if manner.here is not None:
         where = surroundings()

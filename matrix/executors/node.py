@@ -94,6 +94,13 @@ def visit(errand: Errand, folder: Path, say: Say, *, listening: int) -> None:
 def _visitor(errand: Errand, folder: Path, say: Say) -> Visitor:
     home = Home.find(None if errand.home is None else str(errand.home))
     home.prepare()
+    heard: set[Path] = set()
+
+    def heed(path: Path) -> None:
+        if path not in heard:
+            heard.add(path)
+            say(wire.planned(path))
+
     return open_visitor(
         errand.manner,
         home=home,
@@ -102,6 +109,7 @@ def _visitor(errand: Errand, folder: Path, say: Say) -> Visitor:
         say=lambda text: say(wire.note(text)),
         uv=_uv(),
         machine=granted(),
+        heed=heed,
     )
 
 

@@ -7,7 +7,9 @@ the executor that knows what has been observed by then.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from matrix.errors import ToolError, UsageError
@@ -33,9 +35,10 @@ _LOST = {
 class RayCluster:
     """A cluster that is there; `open_cluster` makes it."""
 
-    def __init__(self, ray: Any, parcel: Parcel) -> None:
-        """Send the parcel; `ray` is the module, connected."""
+    def __init__(self, ray: Any, parcel: Parcel, quiet: contextlib.ExitStack) -> None:
+        """Send the parcel; `ray` is the module, connected, and `quiet` what lets it print again."""
         self._ray = ray
+        self._quiet = quiet
         self._parcel = parcel
         self._body = ray.put(parcel.body)
         # By value: the module is not there where the workers are.
@@ -72,7 +75,8 @@ class RayCluster:
 
     def close(self) -> None:
         """Disconnect; Ray ends the tasks of a driver that is gone."""
-        self._ray.shutdown()
+        with self._quiet:
+            self._ray.shutdown()
 
 
 class RaySent:
@@ -83,19 +87,21 @@ class RaySent:
         self._stream = stream
         self._cancelled = False
 
-    def lines(self) -> Iterator[str]:
-        """Yield its lines; raises LostError, KeyboardInterrupt."""
+    def lines(self, idle: Callable[[], object]) -> Iterator[str]:
+        """Yield its lines; raises LostError, KeyboardInterrupt, and what `idle` raises."""
         try:
             while True:
                 if self._cancelled:
                     raise KeyboardInterrupt
                 ready, _ = self._ray.wait([self._stream], timeout=POLL_S)
-                if ready:
-                    try:
-                        result = next(self._stream)
-                    except StopIteration:
-                        return
-                    yield str(self._ray.get(result))
+                if not ready:
+                    idle()
+                    continue
+                try:
+                    result = next(self._stream)
+                except StopIteration:
+                    return
+                yield str(self._ray.get(result))
         except self._ray.exceptions.RayError as error:
             if self._cancelled:
                 raise KeyboardInterrupt from None
@@ -152,9 +158,17 @@ def open_cluster(address: str, parcel: Callable[[], Parcel]) -> RayCluster:
             why=f"({error})",
             then="Run `python -m pip install 'verl-matrix[ray]'`, with the version that the cluster runs: ray==X.Y.Z.",
         ) from error
+    with contextlib.ExitStack() as quiet:
+        # Ray prints what happens to workers, addresses with it, where the answer of this program goes.
+        quiet.enter_context(contextlib.redirect_stdout(quiet.enter_context(Path(os.devnull).open("w"))))
+        _connect(ray, address or "auto")
+        return RayCluster(ray, parcel(), quiet.pop_all())
+
+
+def _connect(ray: Any, address: str) -> None:
     try:
         ray.init(
-            address=address or "auto",
+            address=address,
             namespace="verl-matrix",
             log_to_driver=False,
             logging_level="error",
@@ -162,8 +176,7 @@ def open_cluster(address: str, parcel: Callable[[], Parcel]) -> RayCluster:
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         raise ToolError(
-            f"No cluster of Ray can be used at `{address or 'auto'}` (ray {ray.__version__} here).",
+            f"No cluster of Ray can be used at `{address}` (ray {ray.__version__} here).",
             why=" ".join(str(error).split())[:400],
             then="Start one (`ray start --head`), or give --address; it has to run the ray and Python that are here.",
         ) from error
-    return RayCluster(ray, parcel())

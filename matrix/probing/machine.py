@@ -40,6 +40,22 @@ class Machine:
         return ", ".join(f"{count} x {name}" for name, count in counts.items()) or "no GPU"
 
 
+def machine_of(kind: str) -> Machine:
+    """Return a machine of that class (`Machine.kind`); of its cores and memory the class says nothing.
+
+    Raises:
+        ValueError: it names no class of machines.
+    """
+    architecture, _, rest = kind.partition(", ")
+    gpus: list[str] = []
+    for part in rest.split(", ") if rest != "no GPU" else ():
+        match = re.fullmatch(r"(\d+) x (.+)", part)
+        if match is None:
+            raise ValueError(f"`{kind}` is no class of machines")
+        gpus += [match[2]] * int(match[1])
+    return Machine(architecture=architecture, gpus=tuple(gpus))
+
+
 def this_machine(devices: Path = DEVICES, nvidia: Path = NVIDIA) -> Machine:
     """Return the machine this runs on, as the driver, /dev, /proc and the scheduler tell."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

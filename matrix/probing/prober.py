@@ -62,6 +62,7 @@ class Prober:
         again: run what was answered, too.
         since: but for what was answered after that moment.
         placement: shows GPUs to the probes that need them, and to no others.
+        heed: is told the file in which it is remembered what there is to run, once that is known.
     """
 
     store: Store
@@ -77,6 +78,7 @@ class Prober:
     machine: Machine = field(default_factory=this_machine)
     placement: Placement = field(default_factory=Placement.here)
     folder: Path = field(default_factory=probes_folder)
+    heed: Callable[[Path], object] = lambda path: None
     clock: Callable[[], datetime] = now
 
     def subject(self, cell: Cell, lock: str, installed: Mapping[str, str]) -> Subject:
@@ -281,24 +283,29 @@ class Prober:
 
     def _remembered(self, subject: Subject) -> tuple[list[PlannedProbe], list[Lost]] | None:
         try:
-            data = json.loads(self._memory(subject).read_text(encoding="utf-8"))
-            return (
+            path = self._memory(subject)
+            data = json.loads(path.read_text(encoding="utf-8"))
+            found = (
                 [PlannedProbe.from_json(item) for item in data["planned"]],
                 [Lost(file=str(item["file"]), reason=str(item["reason"])) for item in data["lost"]],
             )
         except (OSError, ValueError, KeyError, TypeError):
             # Gone, or half of one: the cache may be deleted at any time, and asking again costs seconds.
             return None
+        self.heed(path)
+        return found
 
     def _remember(self, subject: Subject, planned: Sequence[PlannedProbe], lost: Sequence[Lost]) -> None:
         data = {
             "planned": [probe.to_json() for probe in planned],
             "lost": [{"file": item.file, "reason": item.reason} for item in lost],
         }
+        path = self._memory(subject)
         try:
-            replace_file(self._memory(subject), json.dumps(data).encode())
+            replace_file(path, json.dumps(data).encode())
         except OSError:
             return
+        self.heed(path)
 
 
 def matches(pattern: str, probe: PlannedProbe) -> bool:

@@ -63,7 +63,7 @@ class Visitor:
         """
         resolved = locked(resolved)
         digest = str(resolved.detail["lock"])
-        subject = self.prober.subject(cell, digest, _versions(resolved))
+        subject = self.prober.subject(cell, digest, versions_of(resolved))
         known = self.prober.recall(subject)
         if known is not None:
             return known
@@ -159,7 +159,8 @@ def _spelled(versions: Mapping[str, str]) -> list[str]:
     return [f"{name} {version}" for name, version in sorted(versions.items())]
 
 
-def _versions(resolved: Observation) -> dict[str, str]:
+def versions_of(resolved: Observation) -> dict[str, str]:
+    """Return the version of each package of the lock that a resolver's answer has."""
     locked = resolved.detail.get("versions")
     return {str(name): str(version) for name, version in locked.items()} if isinstance(locked, Mapping) else {}
 

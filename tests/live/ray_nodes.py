@@ -24,7 +24,7 @@ PATIENT = {
 }
 """On two busy cores Ray's own limits are too short (docs/cpu_ppo.md), and its memory monitor sees other people's."""
 GIB = 2**30
-SLOW = '''
+SLOW = """
 import json, os, signal, subprocess, time
 from pathlib import Path
 
@@ -51,12 +51,14 @@ def ancestors():
 def test_slow(cell, n):
     say("begin", cell, n)
     if cell.name == {deadly!r} and n == 2:
+        # What ended before is on its way by then.
+        time.sleep(2)
         for pid, words in ancestors():
             if words.startswith(b"ray::"):
                 os.kill(pid, signal.SIGKILL)
     time.sleep({seconds})
     say("end", cell, n)
-'''
+"""
 CELLS = """schema = 1
 
 [[cell]]
@@ -146,6 +148,14 @@ class Tool:
 
     folder: Path
     log: Path
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def close(self) -> None:
+        """End the runs that still go on."""
+        for run in self.started:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
 
     def cells(self, *versions: str) -> Path:
         """Return a file of cells of these releases of tensordict."""
@@ -169,7 +179,7 @@ class Tool:
         command = [sys.executable, "-m", "matrix", "run", "--home", str(self.folder / "home"), *words]
         env = {**os.environ, **PATIENT, "PYTHONPATH": str(self.folder), **(more or {})}
         with (self.folder / "stderr.txt").open("wb") as err, (self.folder / "stdout.txt").open("wb") as out:
-            return subprocess.Popen(
+            run = subprocess.Popen(
                 [*command, "--out", str(self.folder / "out")],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -178,6 +188,8 @@ class Tool:
                 cwd=self.folder,
                 start_new_session=True,
             )
+        self.started.append(run)
+        return run
 
     def run(self, *words: str) -> int:
         """Return how a run ended."""
