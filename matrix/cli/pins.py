@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,9 @@ _WORDS = (
 _KINDS = ("requirements", "pyproject", "uv.lock", "pylock", "freeze", "dockerfile")
 _USES = "features in use, e.g. lora,fp8,megatron,async; what hurts other features does not count"
 _TIER = "a set must have been tried this deep on a named machine; without: such sets are told apart (gpu)"
+
+
+_LIKE_A_FILE = re.compile(r"^[./~]|^[^<>=!~@]*/|\.(?:txt|toml|lock|in)$|^(?:Docker|Container)file")
 
 
 def words(parser: argparse.ArgumentParser) -> None:
@@ -179,7 +183,7 @@ def _stack(args: argparse.Namespace) -> Stack:
     kind = Kind(args.kind) if args.kind else None
     if args.spec == ["-"]:
         return read_stack(Path("-"), sys.stdin.read(), target, kind=kind or Kind.FREEZE)
-    files = [Path(word) for word in args.spec if Path(word).is_file()]
+    files = [Path(word) for word in args.spec if Path(word).is_file() or _LIKE_A_FILE.search(word)]
     if files and len(args.spec) == 1:
         return read_file(files[0], target, kind=kind, extras=args.extra, groups=args.group)
     if files:
@@ -238,7 +242,7 @@ def _judge(args: argparse.Namespace, front: Front, stack: Stack) -> Judge:
 def _policy(args: argparse.Namespace) -> Policy:
     """Return the policy of the words; raises UsageError."""
     from matrix.errors import UsageError
-    from matrix.pins.policy import Policy, parse_share, parse_uses
+    from matrix.pins.policy import Policy, parse_share, parse_uses, profile_features
     from matrix.tier import Tier
 
     known = [tier.value for tier in Tier]
@@ -249,7 +253,7 @@ def _policy(args: argparse.Namespace) -> Policy:
         asked=args.min_tier is not None,
         gpu=args.gpu,
         max_slowdown=parse_share(args.max_slowdown) if args.max_slowdown else None,
-        uses=parse_uses(args.uses),
+        uses=parse_uses(args.uses, profile_features()),
     )
 
 

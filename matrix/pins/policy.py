@@ -16,6 +16,7 @@ from matrix.nearness import near_names
 from matrix.tier import Tier
 
 FEATURES = Path(__file__).with_name("features.toml")
+PROFILE = Path(__file__).parents[1] / "surface" / "verl.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +46,17 @@ class Policy:
             for text in texts
         )
 
-    def counts(self, finding: Mapping[str, object]) -> bool:
-        """Return whether a finding is a break here: certain, and on the ordinary path or that of a used feature."""
+    def counts(self, finding: Mapping[str, object], *, broken: bool = True) -> bool:
+        """Return whether a finding is a break here: certain, and on the ordinary path or that of a used feature.
+
+        What breaks an import is on the ordinary path where its probe says `broken`: else it is a feature's own import.
+        """
         certain = bool(finding.get("certain", True)) and finding.get("kind") != Kind.PACKAGE_ABSENT
         effect = finding.get("effect")
         if not certain or effect == Effect.GUARDED:
             return False
         feature = str(finding.get("feature") or "")
-        ordinary = bool(finding.get("default_path")) or (effect == Effect.BREAKS_IMPORT and not feature)
+        ordinary = bool(finding.get("default_path")) or (effect == Effect.BREAKS_IMPORT and (broken or not feature))
         return ordinary or self.uses_feature(feature)
 
     def touches(self, failure: Failure) -> bool:
@@ -84,6 +88,14 @@ def patterns(path: Path = FEATURES) -> Mapping[str, re.Pattern[str]]:
             raise table.error("matches", f"is not a regular expression: {error}") from None
     whole.end()
     return found
+
+
+def profile_features(path: Path = PROFILE) -> tuple[str, ...]:
+    """Return the features that findings of the surface tier name, sorted; each is a word of its own."""
+    import tomllib
+
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))["feature"]
+    return tuple(sorted({str(row["name"]) for row in rows}))
 
 
 def parse_uses(words: Sequence[str], more: Sequence[str] = ()) -> tuple[str, ...]:

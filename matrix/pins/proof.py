@@ -115,7 +115,7 @@ def _breaks(item: Observation, policy: Policy) -> bool:
     findings = _findings(item)
     if not findings:
         return item.outcome is not Outcome.DEGRADED
-    return any(policy.counts(finding) for finding in findings)
+    return any(policy.counts(finding, broken=item.outcome is not Outcome.DEGRADED) for finding in findings)
 
 
 def _findings(item: Observation) -> Sequence[Mapping[str, object]]:

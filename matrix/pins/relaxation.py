@@ -113,7 +113,9 @@ def _chain(judge: Judge, choice: Choice) -> tuple[str, tuple[str, ...]]:
         return best.cell.name, best.against(judge.policy)
     refused = [(option, facts) for option in choice.options if (facts := facts_of(option))]
     if refused:
-        option, facts = min(refused, key=lambda pair: (len(pair[1]), len(pair[0].cell.pins)))
+        option, facts = min(
+            refused, key=lambda pair: (not _lacks_nothing(pair[0]), len(pair[1]), len(pair[0].cell.pins))
+        )
         return option.cell.name, tuple(f"{text} [{source}]" for text, source in facts)
     return judge.ground.want.words, ("no release of the axes fits what is stated and wanted",)
 
