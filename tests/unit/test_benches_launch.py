@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
 from benches import conduct, rollout, update  # noqa: E402
+from benches import plan as plans  # noqa: E402
 from benches.conduct import Launch  # noqa: E402
 from ppo import tree  # noqa: E402
+from workload import gsm8k  # noqa: E402
 
 from tests.unit import benches_side  # noqa: E402
 from tests.unit.benches_side import lines, result  # noqa: E402
@@ -239,3 +243,33 @@ def test_nothing_is_left_of_a_launch_that_is_ended(number: signal.Signals, tmp_p
 
 def _lives(pid: int) -> bool:
     return tree._state(pid)[0] not in ("", "Z")
+
+
+def test_prompts_are_as_long_as_those_of_a_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Words:
+        """A tokenizer whose tokens are words; the real one takes a package that only cells have."""
+
+        @classmethod
+        def from_file(cls, path: str) -> Words:
+            assert path == str(tmp_path / "tokenizer.json")
+            return cls()
+
+        def encode(self, text: str) -> SimpleNamespace:
+            return SimpleNamespace(ids=text.split())
+
+    monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=Words))
+    template = "{% for message in messages %}<s> {{ message['content'] }} {% endfor %}"
+    template += "{% if add_generation_prompt %}>>{% endif %}"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}), encoding="utf-8")
+    plan = plans.made({"lengths": "data", "batch": 8, "prompt": 60}, "update")
+    texts = [row["prompt"][0]["content"] for row in gsm8k.rows("train", 8, plan.seed, set())]
+    # Two words of the template around each.
+    assert conduct.prompt_lengths(plan, tmp_path) == [min(60, len(text.split()) + 2) for text in texts]
+    assert conduct.prompt_lengths(plans.made({}, "update"), tmp_path) is None
+
+
+def test_model_that_was_written_for_the_launch_goes_with_it(tmp_path: Path) -> None:
+    _, out = launch(tmp_path, model=None, shape="tiny", repeats=1, warm_up=0)
+    assert result(out)["ended"] == "passed"
+    assert not (out / "model").exists()
+    assert not (out / "sketches").exists()

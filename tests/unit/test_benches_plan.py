@@ -97,22 +97,39 @@ def test_phases_of_a_critic_are_left_out_where_there_is_none() -> None:
     assert plans.made({"phases": ["update_actor", "values"]}, "update").ran == ("values", "update_actor")
 
 
-def test_words_of_a_side_come_last_and_paths_are_those_of_the_launch(tmp_path: Path) -> None:
-    found = {"common": ["data.max_prompt_length=9", "hydra.run.dir=/x", "+a.compilation_config={}"], "on": ["k=on"]}
-    plan = plans.made(found, "update")
-    gpu = surroundings.words(plan, "cuda", "on", tmp_path)
-    assert gpu[-1] == "k=on"
-    assert "hydra.run.dir=/x" not in gpu
-    assert "+a.compilation_config={}" in gpu
-    assert gpu.index("data.max_prompt_length=512") < gpu.index("data.max_prompt_length=9")
-    assert f"actor_rollout_ref.model.path={tmp_path}" in gpu
-    assert "actor_rollout_ref.rollout.max_model_len=768" in gpu
-    cpu = surroundings.words(plan, "cpu", "off", tmp_path)
-    assert set(surroundings.ON_CPU) < set(cpu)
-    assert "+a.compilation_config={}" not in cpu
-    named = plans.made({"common": ["actor_rollout_ref.rollout.max_model_len=900"]}, "rollout")
-    lengths = [word for word in surroundings.words(named, "cuda", "off", tmp_path) if "max_model_len" in word]
-    assert lengths == ["actor_rollout_ref.rollout.max_model_len=900"]
+ROLLOUT = "actor_rollout_ref.rollout"
+GRAPHS = f"+{ROLLOUT}.engine_kwargs.vllm.compilation_config={{}}"
+
+
+def test_words_of_a_side_are_followed_by_where_the_model_of_the_launch_lies(tmp_path: Path) -> None:
+    path = "actor_rollout_ref.model.path=/bench/model"
+    plan = plans.made(
+        {"common": ["data.max_prompt_length=9", "hydra.run.dir=/x", GRAPHS], "off": [path], "on": [path, "k=on"]},
+        "update",
+    )
+    found = surroundings.words(plan, "cuda", "on", tmp_path)
+    assert found[-2:] == (f"actor_rollout_ref.model.path={tmp_path}", f"critic.model.path={tmp_path}")
+    assert found.index("k=on") < len(found) - 2
+    assert "k=on" not in surroundings.words(plan, "cuda", "off", tmp_path)
+    assert "hydra.run.dir=/x" not in found
+    assert GRAPHS in found
+    # What a plan says comes after what its lengths imply.
+    assert found.index("data.max_prompt_length=512") < found.index("data.max_prompt_length=9")
+    assert f"{ROLLOUT}.max_model_len=768" in found
+
+
+def test_on_a_cpu_the_device_has_the_last_word_but_for_what_is_toggled(tmp_path: Path) -> None:
+    eager, padding = f"{ROLLOUT}.enforce_eager", "actor_rollout_ref.model.use_remove_padding"
+    plan = plans.made(
+        {"common": [GRAPHS, f"{padding}=True"], "off": [f"{eager}=False"], "on": [f"{eager}=True"]}, "rollout"
+    )
+    for variant, value in (("off", "False"), ("on", "True")):
+        found = surroundings.words(plan, "cpu", variant, tmp_path)
+        last = plans.keyed(found)
+        assert (last[eager], last[padding], GRAPHS in found) == (value, "False", False)
+        assert len(found) == len(set(found))
+    alone = plans.made({"off": [f"{eager}=False"]}, "rollout")
+    assert plans.keyed(surroundings.words(alone, "cpu", "off", tmp_path))[eager] == "False"
 
 
 def test_side_has_the_environment_of_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,7 +143,11 @@ class Launch:
         for name in list(self.sides):
             with suppress(Exception):
                 self.stop(name)
-        return tree.end(os.getpid())
+        left = tree.end(os.getpid())
+        # What they told stands in the result, and a model of random weights is written in seconds.
+        for folder in ("model", "sketches"):
+            shutil.rmtree(self.out / folder, ignore_errors=True)
+        return left
 
 
 def devices() -> list[str]:
@@ -153,21 +158,26 @@ def devices() -> list[str]:
 
 
 def prompt_lengths(plan: Plan, model: Path) -> list[int] | None:
-    """Return the lengths of the prompts that `main_ppo` would read of the workload's data; None where all are full."""
+    """Return the lengths of the prompts that a first step of `main_ppo` has; None where all are as long as may be.
+
+    Of the workload's rows, through the chat template of the model's tokenizer.
+    """
     if plan.lengths == "full":
         return None
-    import random
-
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
     from tokenizers import Tokenizer
     from workload.gsm8k import rows
 
+    about = json.loads((model / "tokenizer_config.json").read_text(encoding="utf-8"))
+    # As transformers renders templates.
+    surroundings = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    template = surroundings.from_string(about["chat_template"])
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    found = []
-    for row in rows("train", plan.batch, plan.seed, set()):
-        text = "".join(f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in row["prompt"])
-        found.append(min(plan.prompt, len(tokenizer.encode(f"{text}<|im_start|>assistant\n").ids)))
-    random.Random(plan.seed).shuffle(found)
-    return found
+    texts = (
+        template.render(messages=row["prompt"], add_generation_prompt=True)
+        for row in rows("train", plan.batch, plan.seed, set())
+    )
+    return [min(plan.prompt, len(tokenizer.encode(text).ids)) for text in texts]
 
 
 def main(kind: str, script: Path, make: Callable[[Launch], Bench], argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ppo import gpu_settings, settings
 from ppo.workload import Workload
 
-from benches.plan import Plan
+from benches.plan import Plan, keyed
 
 COMPAT = Path(__file__).resolve().parent.parent
 _NOT_PASSED_ON = (
@@ -51,23 +51,30 @@ def environment(plan: Plan, device: str, variant: str, out: Path) -> dict[str, s
 
 
 def words(plan: Plan, device: str, variant: str, model: Path) -> tuple[str, ...]:
-    """Return all overrides of a side: the common ones, the device's, where the model lies, and the side's own."""
-    common = tuple(word for word in plan.common if not word.lstrip("+").startswith("hydra."))
-    if device == "cpu":
-        # Graphs are captured of a GPU's kernels.
-        common = tuple(word for word in common if ".compilation_config=" not in word)
-    sizes = (
-        f"data.max_prompt_length={plan.prompt}",
-        f"data.max_response_length={plan.response}",
-        f"{_ROLLOUT}.max_model_len={plan.prompt + plan.response}",
-    )
-    named = any("rollout.max_model_len=" in word for word in common)
+    """Return all overrides of a side: the common ones, its own, the device's, and where the model lies.
+
+    What the sides differ in stays as the plan has it, on a CPU too.
+    """
+    given = (*plan.common, *plan.words(variant))
+    # Where hydra writes is of no meaning here; on a CPU there are no graphs to capture.
+    left_out = ("hydra.", *((f"{_ROLLOUT}.engine_kwargs.vllm.compilation_config",) if device == "cpu" else ()))
+    kept = tuple(word for word in given if not word.lstrip("+").startswith(left_out))
+    sizes = {
+        "data.max_prompt_length": plan.prompt,
+        "data.max_response_length": plan.response,
+        f"{_ROLLOUT}.max_model_len": plan.prompt + plan.response,
+    }
     return (
         f"{_ROLLOUT}.name=vllm",
-        *sizes[: 2 if named else 3],
-        *common,
-        *(ON_CPU if device == "cpu" else ()),
+        *(f"{key}={value}" for key, value in sizes.items()),
+        *kept,
+        *(word for word in ON_CPU if device == "cpu" and not set(keyed((word,))) & _toggled(plan)),
         f"{_MODEL}.path={model}",
         f"critic.model.path={model}",
-        *plan.words(variant),
     )
+
+
+def _toggled(plan: Plan) -> set[str]:
+    """Return the keys in which the sides differ; of one side alone all that it names."""
+    off, on = keyed(plan.off), keyed(plan.on or ())
+    return {key for key in {**off, **on} if off.get(key) != on.get(key)}
