@@ -1,7 +1,7 @@
 """The conditions of a launch: what of machine and workload both sides must share, and in what launches differ.
 
 GPU, driver, clocks and workload make a comparison incomparable wherever they differ; the host may be another one from
-pair to pair, since launches are only ever compared within a block, but not within a pair.
+pair to pair, since launches are only ever compared within a block, but a pair that ran on two hosts is dropped.
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ def differing(
     On a CPU the host is what is measured, so that it counts as a GPU does.
     """
     shared = (*_SHARED, *_HOST) if device == "cpu" else _SHARED
-    reasons = [line for name in shared for line in _difference(name, launches)]
-    notes = []
-    for name in () if device == "cpu" else _HOST:
-        for pair in _pairs(launches):
-            reasons += [f"within a pair, {line}" for line in _difference(name, pair)]
-        notes += _difference(name, launches)
-    return tuple(dict.fromkeys(reasons)), tuple(notes)
+    noted = () if device == "cpu" else _HOST
+    found = [tuple(line for name in names for line in _difference(name, launches)) for names in (shared, noted)]
+    return found[0], found[1]
+
+
+def other_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return in what two launches' hosts differ, "" where they may be one."""
+    return "; ".join(line for name in _HOST for line in _difference(name, [(0, one), (1, other)]))
 
 
 def other_workload(launches: Sequence[tuple[int, Mapping[str, Any]]]) -> tuple[str, ...]:
@@ -90,10 +91,3 @@ def _shown(value: Any) -> str:
 def _places(places: Iterable[int]) -> str:
     found = list(places)
     return ", ".join(map(str, found[:6])) + (", …" if len(found) > 6 else "")
-
-
-def _pairs(launches: Sequence[tuple[int, Mapping[str, Any]]]) -> list[list[tuple[int, Mapping[str, Any]]]]:
-    found: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
-    for place, data in launches:
-        found.setdefault(place // 2, []).append((place, data))
-    return list(found.values())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from bench.conditions import differing, other_workload
+from bench.conditions import differing, other_host, other_workload
 from bench.figures import metric_named, rank
 from bench.launched import Launched
 from bench.recipes import Kind
@@ -109,6 +109,7 @@ def _of_pairing(group: Sequence[Launched]) -> list[Gathered]:
     last = counted[-1]
     repeats = last.side is None
     reasons, lost = _disturbances(counted)
+    lost = {**lost, **split(counted)}
     columns = _repeated(counted, lost) if repeats else _single(counted, lost)
     machine_reasons, notes = _conditions(counted)
     seconds = sum(item.seconds for item in group)
@@ -164,6 +165,23 @@ def _disturbances(counted: Sequence[Launched]) -> tuple[tuple[str, ...], Mapping
         return (), disturbed
     reasons = dict.fromkeys(f"launch {place}: {what}" for place, what in disturbed.items())
     return tuple(reasons), {}
+
+
+def split(launches: Sequence[Launched]) -> dict[int, str]:
+    """Return the launches, by place, whose pair ran on two hosts, and in what these differ; of a CPU none.
+
+    A host is no matter from pair to pair, but within one it is a difference between the sides.
+    """
+    by_place = {item.place: item for item in launches if item.side is not None and not item.warms}
+    found = {}
+    for place, item in by_place.items():
+        other = by_place.get(place ^ 1)
+        if other is not None and _device(item) != "cpu":
+            what = other_host(_table(by_place[min(place, place ^ 1)], "conditions"),
+                              _table(by_place[max(place, place ^ 1)], "conditions"))  # fmt: skip
+            if what:
+                found[place] = f"its pair ran on two hosts ({what})"
+    return found
 
 
 def _single(counted: Sequence[Launched], lost: Mapping[int, str]) -> dict[str, _Column]:

@@ -244,19 +244,22 @@ def _watched(watch: Watch, given: Scratch, out: Path, limits: Limits, where: Lan
             before_mib=others_mib,
         )
     start, began = time.time(), time.monotonic()
-    with _warden(spec) as (process, let_go):
-        if telemetry is not None:
-            telemetry.start()
-        over = _until_over(process, out, limits, telemetry)
-        let_go()
-        # The warden's grace, and what a full card takes to be given back.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S * 3)
-        code = process.returncode if process.returncode is not None else -9
+    try:
+        with _warden(spec) as (process, let_go):
+            if telemetry is not None:
+                telemetry.start()
+            over = _until_over(process, out, limits, telemetry)
+            let_go()
+            # The warden's grace, and what a full card takes to be given back.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S * 3)
+            code = process.returncode if process.returncode is not None else -9
+    finally:
+        # Where the warden is gone too, and what it could not find.
+        processes.end(watch.token)
+        processes.end_strays(watch.token, given.root)
+        seen = ABSENT if telemetry is None else telemetry.stop()
     seconds = time.monotonic() - began
-    processes.end(watch.token)
-    processes.end_strays(watch.token, given.root)
-    seen = ABSENT if telemetry is None else telemetry.stop()
     return Ended(code=code if code >= 0 else 128 - code, over=over, seconds=seconds, start=start, seen=seen)
 
 

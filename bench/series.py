@@ -7,16 +7,19 @@ own; a side that fails each time is given up with its reason, and everything els
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
+from bench.gathered import APART_S, split
 from bench.launched import Launched
 from bench.place import Place
 from bench.recipes import Kind
 from bench.sample import Side, order
 from bench.variant import Pairing
 from matrix.errors import MatrixError, UsageError
+from matrix.job import now
 
 GIVE_UP = 2
 """So many launches of one side in a row without a figure, and none with one, and the pairing is given up."""
@@ -97,26 +100,32 @@ class Series:
             repeats=self.repeats,
         )
 
-    def again(self, pairing: Pairing, had: Sequence[Launched]) -> tuple[Place, ...]:
+    def again(self, pairing: Pairing, had: Sequence[Launched], skipped: Collection[int] = ()) -> tuple[Place, ...]:
         """Return the places of one more pair where those that were had hold too few that count, () where it is enough.
 
-        A pair begun is ended first.
+        A pair begun is ended first, but for the places that are skipped, which cost nothing and may be had again each.
         """
         count, unit = self._count(pairing), 2 if pairing.recipe.kind is Kind.PPO else 1
         numbers = {item.place for item in had if not item.warms}
         spent = max(numbers, default=-1) // unit + 1
-        begun = [at for at in range(count, spent * unit) if at not in numbers]
+        begun = [at for at in range(count, spent * unit) if at not in numbers and at not in skipped]
         if begun:
             return tuple(self._place(pairing, at) for at in begun)
         counting = _counting(had, unit)
-        if counting >= self.launches or spent >= self.launches + self.extra or not numbers:
+        most = self.launches + self.extra + len(skipped)
+        if counting >= self.launches or spent >= most or not numbers:
             return ()
         return tuple(self._place(pairing, at) for at in range(spent * unit, (spent + 1) * unit))
 
 
 def _counting(had: Sequence[Launched], unit: int) -> int:
-    """Return how many whole pairs count: neither failed nor disturbed."""
-    good = [item.place // unit for item in had if not item.warms and item.fault is None and not item.disturbed]
+    """Return how many whole pairs count: neither failed nor disturbed, nor on two hosts."""
+    out = split(had)
+    good = [
+        item.place // unit
+        for item in had
+        if not (item.warms or item.fault is not None or item.disturbed or item.place in out)
+    ]
     return sum(good.count(pair) == unit for pair in set(good))
 
 
@@ -127,13 +136,15 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     deadline: float = float("inf"),
     clock: Callable[[], float] = time.monotonic,
+    today: Callable[[], datetime] = now,
 ) -> Generator[Launched, None, None]:
     """Yield the launches of a series as they end, those that are kept first had from the store.
 
     No launch begins that would, going by the longest one of its pairing so far, not be over by `deadline` (of `clock`).
-    A pairing whose launches cannot be had (no such cards, a side that always fails) is told and passed over; where the
-    launcher is closed (a GPU was lost, memory did not come back) nothing more is begun. Kept launches are yielded all
-    the same.
+    A pair of which one launch is kept from long ago is not completed, since its launches would not lie close in time:
+    it is had again. A pairing whose launches cannot be had (no such cards, a side that always fails) is told and passed
+    over; where the launcher is closed (a GPU was lost, memory did not come back) nothing more is begun. Kept launches
+    are yielded all the same.
     """
     for pairing in series.pairings:
         if not pairing.is_live:
@@ -141,7 +152,7 @@ def run(
             tell(f"{pairing.recipe.name} {pairing.name}: {pairing.standing.standing}, {pairing.standing.why}")
             continue
         try:
-            yield from _pairing(series, pairing, launcher, tell, deadline, clock)
+            yield from _pairing(series, pairing, launcher, tell, lambda: deadline - clock(), today)
         except MatrixError as error:
             if launcher.closed:
                 raise
@@ -153,17 +164,22 @@ def _pairing(
     pairing: Pairing,
     launcher: Launching,
     tell: Callable[[str], None],
-    deadline: float,
-    clock: Callable[[], float],
+    left_s: Callable[[], float],
+    today: Callable[[], datetime],
 ) -> Iterator[Launched]:
     """Yield the launches of one pairing."""
     had: list[Launched] = []
+    skipped: set[int] = set()
     waiting = list(series.places(pairing))
-    while waiting or (waiting := list(series.again(pairing, had))):
+    while waiting or (waiting := list(series.again(pairing, had, skipped))):
         place = waiting.pop(0)
         found = launcher.stored(place)
+        if found is None and _is_stale(place, had, today()):
+            tell(f"{place.words}: not had, the launch it is paired with is too long ago")
+            skipped.add(place.number)
+            continue
         if found is None:
-            why = _why_not(place, had, launcher, deadline - clock())
+            why = _why_not(place, had, launcher, left_s())
             if why:
                 tell(f"{place.words}: not had, {why}")
                 # What is kept of later places is of the series all the same.
@@ -174,6 +190,14 @@ def _pairing(
             tell(f"{place.words}: {told(found)}")
         had.append(found)
         yield found
+
+
+def _is_stale(place: Place, had: Sequence[Launched], at: datetime) -> bool:
+    """Return whether the other launch of the pair was kept so long ago that the two would not lie close in time."""
+    other = next((item for item in had if item.place == place.number ^ 1 and not item.warms), None)
+    if place.side is None or place.warms or other is None or not other.recalled:
+        return False
+    return (at - other.observation.at).total_seconds() > APART_S
 
 
 def _why_not(place: Place, had: Sequence[Launched], launcher: Launching, left_s: float) -> str:

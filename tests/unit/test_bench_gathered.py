@@ -114,7 +114,6 @@ def changed(**more: Any) -> dict[str, Any]:
         (changed(driver="590.0"), "driver: 580.1 at 0, 1, 2; 590.0 at 3"),
         (changed(cuda_driver="13.1"), "cuda_driver: 13.0 at 0, 1, 2; 13.1 at 3"),
         (changed(gpus=[{"name": "NVIDIA H20"}]), "gpus: "),
-        (changed(kernel="6.9"), "within a pair, kernel: 6.8 at 2; 6.9 at 3"),
     ],
 )
 def test_another_machine_makes_it_incomparable(other: dict[str, Any], reason: str) -> None:
@@ -128,6 +127,10 @@ def test_another_host_from_pair_to_pair_is_only_told() -> None:
     found = one(kept(0), kept(1), kept(2, conditions=other), kept(3, conditions=other))
     assert found.reasons == ()
     assert found.notes == ("kernel: 6.8 at 0, 1; 6.9 at 2, 3",)
+    split = one(kept(0), kept(1), kept(2), kept(3, conditions=other))
+    assert split.reasons == ()
+    reason = "its pair ran on two hosts (kernel: 6.8 at 0; 6.9 at 1)"
+    assert [drop.reason for drop in split.sample.drops] == [f"B: {reason}; A: {reason}"]
     cpu = one(*(kept(at, device="cpu", conditions=CONDITIONS if at < 2 else other) for at in range(4)))
     assert cpu.reasons == ("kernel: 6.8 at 0, 1; 6.9 at 2, 3",)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from bench.variant import Pairing
 from matrix.errors import BusyError, ToolError, UsageError
 from matrix.observe import Observation
 from matrix.store import Store
-from tests.unit.bench_launches import OOM, kept, launcher, pairing
+from tests.unit.bench_launches import CONDITIONS, OOM, kept, launcher, pairing
+from tests.unit.run_fakes import AT
 
 HUNG = Fault(trouble=Trouble.HUNG, text="it said nothing for 150 s")
 Says = Callable[[Place], Fault | str | None]
@@ -74,7 +76,7 @@ def had(
 ) -> tuple[list[str], list[str]]:
     """Return the order in which launches were had, and what was told."""
     lines: list[str] = []
-    for _ in run(asked, fake, tell=lines.append, deadline=deadline, clock=clock):
+    for _ in run(asked, fake, tell=lines.append, deadline=deadline, clock=clock, today=lambda: AT):
         pass
     return fake.order, lines
 
@@ -127,29 +129,71 @@ def test_a_side_that_failed_once_is_not_given_up() -> None:
 
 def test_a_series_goes_on_where_it_was() -> None:
     fake = Fake(lambda place: OOM if place.number == 1 else None)
-    found = run(series(), fake)
+    found = run(series(), fake, today=lambda: AT)
     for _ in range(3):
         next(found)
     found.close()
     assert fake.order == ["A0", "B1", "B2"]
-    yielded = list(run(series(), fake))
+    yielded = list(run(series(), fake, today=lambda: AT))
     assert fake.order == ["A0", "B1", "B2", "A3", "B4", "A5"]
     assert [item.recalled for item in yielded] == [True, True, True, False, False, False]
-    assert [item.recalled for item in run(series(), fake)] == [True] * 6
+    assert [item.recalled for item in run(series(), fake, today=lambda: AT)] == [True] * 6
     # More launches of the same series keep those that were had.
-    assert len(list(run(series(launches=4), fake))) == 10
+    assert len(list(run(series(launches=4), fake, today=lambda: AT))) == 10
     assert fake.order[6:] == ["A6", "B7", "A8", "B9"]
 
 
 def test_a_pair_begun_beyond_the_plan_is_ended() -> None:
     fake = Fake(lambda place: OOM if place.number == 1 else None)
-    found = run(series(), fake)
+    found = run(series(), fake, today=lambda: AT)
     for _ in range(5):
         next(found)
     found.close()
     assert fake.order[-1] == "B4"
-    list(run(series(), fake))
+    list(run(series(), fake, today=lambda: AT))
     assert fake.order == ["A0", "B1", "B2", "A3", "B4", "A5"]
+
+
+def test_a_pair_that_would_lie_apart_is_had_again() -> None:
+    fake = Fake()
+    found = run(series(launches=3), fake, today=lambda: AT)
+    for _ in range(3):
+        next(found)
+    found.close()
+    tomorrow = AT + timedelta(days=1)
+    lines: list[str] = []
+    again = list(run(series(launches=3), fake, today=lambda: tomorrow, tell=lines.append))
+    # B1 is kept, B2 stands alone: its pair is dropped, and one more is had.
+    assert fake.order == ["A0", "B1", "B2", "B4", "A5", "A6", "B7"]
+    assert [item.place for item in again] == [0, 1, 2, 4, 5, 6, 7]
+    assert "ppo-tiny toggle 3: toggle: ppo-tiny: not had, the launch it is paired with is too long ago" in lines
+    (drop,) = gathered(fake.had.values())[0].sample.drops
+    assert drop.reason == "A: did not run"
+    list(run(series(launches=3), fake, today=lambda: tomorrow))
+    assert len(fake.order) == 7
+
+
+def test_a_pair_begun_beyond_the_plan_that_would_lie_apart() -> None:
+    fake = Fake(lambda place: OOM if place.number == 1 else None)
+    found = run(series(), fake, today=lambda: AT)
+    for _ in range(5):
+        next(found)
+    found.close()
+    list(run(series(), fake, today=lambda: AT + timedelta(days=1)))
+    assert fake.order == ["A0", "B1", "B2", "A3", "B4", "A6", "B7"]
+
+
+def test_a_pair_on_two_hosts_is_had_again() -> None:
+    class Moving(Fake):
+        def launch(self, place: Place) -> Launched:
+            Fake.launch(self, place)
+            if place.number == 1:
+                self.had[f"{place.pairing.name} {place.probe}"] = kept(1, conditions={**CONDITIONS, "kernel": "6.9"})
+            return Launched.of(self.had[f"{place.pairing.name} {place.probe}"])
+
+    fake = Moving()
+    list(run(series(launches=1), fake, today=lambda: AT))
+    assert fake.order == ["A0", "B1", "B2", "A3"]
 
 
 def test_no_launch_begins_that_would_not_be_over_in_time() -> None:
@@ -162,9 +206,9 @@ def test_no_launch_begins_that_would_not_be_over_in_time() -> None:
 
 def test_what_is_kept_is_told_though_time_is_up() -> None:
     fake = Fake()
-    list(run(series(), fake))
+    list(run(series(), fake, today=lambda: AT))
     del fake.had["toggle launch/ppo-tiny/toggle/B/01"]
-    found = [item.place for item in run(series(), fake, deadline=0.0, clock=lambda: 0.0)]
+    found = [item.place for item in run(series(), fake, deadline=0.0, clock=lambda: 0.0, today=lambda: AT)]
     assert found == [0, 2, 3]
 
 
