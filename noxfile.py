@@ -116,6 +116,13 @@ def evidence(session: nox.Session) -> None:
 
 
 @nox.session
+def pins(session: nox.Session) -> None:
+    """Say what is safe to install: `nox -s pins -- requirements.txt --to 'vllm>=0.26'`; `-- verify FILE` checks anew."""
+    session.install("-e", ".")
+    session.run("python", "-m", "matrix", "pins", *session.posargs)
+
+
+@nox.session
 def report(session: nox.Session) -> None:
     """Build reports/out/ again from the observations that are stored; asks nothing of the index."""
     session.install("-e", ".")

@@ -119,8 +119,8 @@ class Option:
 
     @property
     def deviation(self) -> str:
-        """Return in words what it departs from; "" where it keeps to the metadata."""
-        return deviation_words(self.cell)
+        """Return in words what it departs from, and what the set that was tried lacked; "" where it keeps to all."""
+        return deviation_words(self.cell, self.verdict.evidence)
 
     @property
     def to_build(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from matrix.pins.policy import Policy
 from matrix.pins.stack import Stack
 from matrix.pins.want import Want
 from matrix.resolve.lock import parse_lock
+from matrix.verdict import deviation_words
 
 SCHEMA = 1
 CONSTRAINTS, LOCK, OVERRIDES, EVIDENCE = "constraints.txt", "pylock.toml", "overrides.toml", "evidence.json"
@@ -43,7 +44,7 @@ def overrides(option: Option) -> str:
     if not option.overrides:
         return ""
     rows = "".join(f"  {json.dumps(text)},\n" for text in option.overrides)
-    return f"# For pyproject.toml: {option.deviation}\n[tool.uv]\noverride-dependencies = [\n{rows}]\n"
+    return f"# For pyproject.toml: {deviation_words(option.cell)}\n[tool.uv]\noverride-dependencies = [\n{rows}]\n"
 
 
 def hashes(option: Option) -> dict[str, list[str]]:

@@ -58,7 +58,8 @@ def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
     added = ", ".join(option.cell.added)
     lines += [f"  adds      {added}: asked for, or so that a known failure is avoided"] if added else []
     lines += [f"  builds    {', '.join(option.to_build)}: no wheel on the index"] if option.to_build else []
-    lines += [f"  deviates  {option.deviation}"] if option.deviation else []
+    word = "deviates" if option.overrides else "but"
+    lines += [f"  {word:<9} {option.deviation}"] if option.deviation else []
     lines += _failures(option)
     lines += [f"  degraded  {len(proof.degraded)} findings of features not in use, e.g. {proof.degraded[0]}"] if (
         proof.degraded) else []  # fmt: skip
