@@ -87,7 +87,8 @@ def build_grid(grid: Grid, out_dir: Path) -> GridFiles:
 def build_nightly(held: Held, history: Sequence[Night], out_dir: Path, *, report_url: str = "") -> tuple[Path, ...]:
     """Write the reports of a night's run, and what changed as Markdown, HTML, JSON, CTRF, feed and badge.
 
-    `history` are the last nights, this one first. Returns the files, those for people first; raises as `build` does.
+    `history` are the last nights, this one first; `report_url` is where `out_dir` will be served. Returns the files,
+    those for people first; raises as `build` does.
     """
     from reports.badge import badge
     from reports.ctrf import ctrf
@@ -96,19 +97,21 @@ def build_nightly(held: Held, history: Sequence[Night], out_dir: Path, *, report
     from reports.nightly_page import page
 
     made = section(held, history)
+    served = report_url.removesuffix("index.html").rstrip("/") + "/" if report_url else ""
+    page_url = f"{served}index.html" if served else ""
     texts = {
-        "nightly.md": markdown(held, report_url=report_url),
+        "nightly.md": markdown(held, report_url=page_url),
         "nightly.html": page(made),
         "nightly.json": _json(made),
         "ctrf.json": _json(ctrf(held)),
-        "feed.json": _json(feed(history, url=report_url)),
+        "feed.json": _json(feed(history, url=served)),
         "badge.json": _json(badge(held.night, new_failures=held.new_failures)),
     }
     for name, text in texts.items():
         _write(out_dir / name, text)
     return (
         *(out_dir / name for name in texts),
-        *build(held.result, out_dir, report_url=report_url, sections={"nightly": made}).all,
+        *build(held.result, out_dir, report_url=page_url, sections={"nightly": made}).all,
     )
 
 

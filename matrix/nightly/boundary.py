@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from packaging.version import Version
 
 from matrix.axes import Axes
-from matrix.bisect import Answer, Grade, bisect, grade
+from matrix.bisect import Answer, Bisection, Grade, bisect, grade
 from matrix.cell import Axis, Cell
 from matrix.errors import MatrixError
 from matrix.observe import Observation
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
 
+NAMED = 5
+"""So many candidates are named one by one."""
 STATIC = (Tier.RESOLVE, Tier.SURFACE)
 
 
@@ -40,7 +43,7 @@ def boundary(cell: Cell, tier: Tier, axis: Axis, axes: Axes, store: Store) -> st
     except MatrixError:
         # The release has left the lattice meanwhile (yanked, gone), so there is no order to search in.
         return ""
-    return f"{found.line.partition(': ')[0]} (last good: {found.last_good}; from stored answers, tier {tier})"
+    return f"{_line(found)} (last good: {found.last_good}; from stored answers, tier {tier})"
 
 
 def between(axis: Axis, good: Version, bad: Version, axes: Axes) -> str:
@@ -54,7 +57,15 @@ def between(axis: Axis, good: Version, bad: Version, axes: Axes) -> str:
     }
     hole: Answer[None] = Answer(grade=Grade.HOLE, evidence=None, reason="nothing is stored about it")
     found = bisect(axis, releases, good, bad, lambda version: hole, known=known)
-    return f"{found.line.partition(': ')[0]} (last good: {found.last_good}; by the two nights)"
+    return f"{_line(found)} (last good: {found.last_good}; by the two nights)"
+
+
+def _line(found: Bisection[Any]) -> str:
+    """Return the bisection in one line, without the reason, which is told elsewhere; of many candidates the ends."""
+    if len(found.candidates) <= NAMED:
+        return found.line.partition(": ")[0]
+    first, last = found.candidates[0], found.candidates[-1]
+    return f"the first bad release of {found.axis.value} is one of {len(found.candidates)}, {first} to {last}"
 
 
 def _known(

@@ -95,8 +95,12 @@ def _word(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def facts_of(nights: Nights, before: Slot, now: Slot) -> Iterator[Fact]:
-    """Yield every input of a probe's answer that differs from that of its last answer."""
+def facts_of(nights: Nights, before: Slot, now: Slot, *, derived: bool = False) -> Iterator[Fact]:
+    """Yield every input of a probe's answer that differs from that of its last answer.
+
+    With `derived`, that a package is read now and was not before, or the other way round, is left out: it follows from
+    what the resolver says, whose own inputs are told.
+    """
     if before.shipped or now.shipped:
         yield from _shipped(before, now)
         return
@@ -106,7 +110,7 @@ def facts_of(nights: Nights, before: Slot, now: Slot) -> Iterator[Fact]:
         case Tier.RESOLVE:
             yield from _resolve(nights, before, now)
         case Tier.SURFACE:
-            yield from _surface(before, now)
+            yield from _surface(before, now, derived=derived)
         case _:
             yield from _deep(nights, before, now)
 
@@ -212,12 +216,12 @@ def _listed(words: list[str]) -> str:
     return ", ".join(words[:_LISTED]) + (f" and {len(words) - _LISTED} more" if len(words) > _LISTED else "")
 
 
-def _surface(before: Slot, now: Slot) -> Iterator[Fact]:
+def _surface(before: Slot, now: Slot, *, derived: bool) -> Iterator[Fact]:
     """Yield what differs among the files that were read: each names its package and its version."""
     was, has = _read(before), _read(now)
     for name in sorted({*was, *has}):
         old, new = was.get(name, {}), has.get(name, {})
-        if old == new:
+        if old == new or (derived and not (old and new)):
             continue
         versions = [sorted({version for version, _ in held}) for held in (old, new)]
         if versions[0] != versions[1]:

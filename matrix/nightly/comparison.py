@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from matrix.nightly.cause import Cause, Fact, Label, Nights, cause_of, facts_of, newly_there
-from matrix.nightly.record import CellRecord, Night, Slot
+from matrix.nightly.record import WORST, CellRecord, Night, Slot
 from matrix.tier import Status, Tier
 from matrix.verdict import BAD_STATUSES
 
@@ -35,8 +35,7 @@ class Turn:
     def line(self) -> str:
         """Return it as one line: the tier, the outcomes, the second try, the reason."""
         now, was = self.now, f"{self.before.outcome} → " if self.before else ""
-        what = now.tier.value if now.probe == now.tier.value else f"{now.tier} {now.probe}"
-        return f"{what}: {was}{now.outcome}{_tried_again(now)}" + (f": {now.reason}" if now.reason else "")
+        return f"{_what(now)}: {was}{now.outcome}{_tried_again(now)}" + (f": {now.reason}" if now.reason else "")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
@@ -50,6 +49,11 @@ class Turn:
             "machine": self.now.machine,
             "line": self.line,
         }
+
+
+def _what(slot: Slot) -> str:
+    """Return the name of a probe, after its tier; a static tier has one of its own name."""
+    return slot.tier.value if slot.probe == slot.tier.value else f"{slot.tier} {slot.probe}"
 
 
 def _tried_again(slot: Slot) -> str:
@@ -165,7 +169,7 @@ def suspects(before: Night | None, now: Sequence[CellRecord]) -> tuple[tuple[Cel
     found, known = [], _by_name(before)
     for cell in now:
         old = known.get(cell.name)
-        worse = tuple(turn.now for turn in _turns(old, cell) if _is_worse(turn) and not turn.now.shipped)
+        worse = tuple(turn.now for turn in _turns(old, cell) if _is_worse(turn))
         if worse and not _as_expected(old, cell):
             found.append((cell, worse))
     return tuple(found)
@@ -186,7 +190,7 @@ def _shift(before: Night | None, now: Night, old: CellRecord | None, cell: CellR
         before=old.status if old else None,
         now=cell.status,
         turns=told if kind not in (Kind.UNCHANGED, Kind.NOT_RUN) else (),
-        cause=_cause(before, now, old, cell, told, look) if kind in _CAUSED else None,
+        cause=_cause(before, now, old, cell, told, look) if kind in _CAUSED else _evidenced(old, cell, kind),
         retry=_retry(worse, flaky),
         why=tuple(_not_run(old, cell)) if kind is Kind.NOT_RUN else cell.reasons,
     )
@@ -221,13 +225,21 @@ def _turns(old: CellRecord | None, cell: CellRecord) -> Iterator[Turn]:
     """Yield the probes that say something else than when they last answered, or that answer for the first time."""
     known = old.baseline if old else {}
     for slot in cell.slots:
-        if not slot.answered:
+        if not slot.answered or slot.shipped:
+            # What another machine saw, and when, is no news of this night.
             continue
         last = known.get(slot.key)
-        if last is None and slot.level and not slot.known:
+        if last is None and slot.level > _reached(old) and not slot.known:
             yield Turn(before=None, now=slot)
         elif last is not None and last.outcome is not slot.outcome:
             yield Turn(before=last, now=slot)
+
+
+def _reached(old: CellRecord | None) -> int:
+    """Return how bad a cell was known to be: what is tried in it for the first time is news only beyond that."""
+    if old is None:
+        return 0
+    return WORST if old.status in BAD_STATUSES else int(old.status is Status.DEGRADED)
 
 
 def _is_worse(turn: Turn) -> bool:
@@ -268,6 +280,13 @@ def _retry(worse: Sequence[Turn], flaky: Sequence[Slot]) -> str:
     return f"tried twice at {len(again)} of {len(worse)} probes, bad both times" if again else ""
 
 
+def _evidenced(old: CellRecord | None, cell: CellRecord, kind: Kind) -> Cause | None:
+    """Return the cause where nothing was seen here, and a cell is bad by evidence that was not there, or not used."""
+    if kind is not Kind.STILL_FAILING or old is None or old.status in BAD_STATUSES:
+        return None
+    return cause_of([Fact(label=Label.OURS, what="the evidence that is shipped")])
+
+
 def _cause(
     before: Night | None,
     now: Night,
@@ -282,11 +301,13 @@ def _cause(
     if old is None:
         return newly_there(nights, cell)
     facts: list[Fact] = []
+    # Where the resolver answers for the first time, or no more, what deeper tiers read follows from that.
+    derived = any(turn.now.tier is Tier.RESOLVE for turn in turns)
     for turn in turns:
         if turn.before is None:
-            facts.append(Fact(label=Label.OURS, what=f"{turn.now.tier} {turn.now.probe} is tried for the first time"))
+            facts.append(Fact(label=Label.OURS, what=f"{_what(turn.now)} is tried for the first time"))
             continue
-        found = list(facts_of(nights, turn.before, turn.now))
+        found = list(facts_of(nights, turn.before, turn.now, derived=derived))
         if not found and look is not None and turn.now.tier is Tier.RESOLVE and turn.now.volatile:
             found = list(look(before.locks.get(turn.before.lock, {})))
         facts += found

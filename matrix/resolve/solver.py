@@ -275,8 +275,8 @@ def read_answer(ended: Ended, problem: Problem) -> Answer:
             why=_tail(message),
             then="Check the network, proxy and index address, then run again: what was fetched is kept.",
         )
-    if "No space left on device" in message:
-        raise NoSpaceError("uv ran out of disk space.", why=_tail(message), then="Free some disk space.")
+    if _is_full(message):
+        raise _failed("uv pip compile", ended)
     if "No solution found when resolving dependencies" in text:
         return Refused(text=text.strip(), hints=tuple(" ".join(hint.split()) for hint in hints))
     if match := re.search(r"Failed to (?:download and )?build `([^`]+)`", text):
@@ -302,7 +302,15 @@ def _dependants(log: str, problem: Problem) -> Mapping[str, frozenset[str]] | No
     return {whom: frozenset(who) for whom, who in found.items()}
 
 
-def _failed(what: str, ended: Ended) -> ToolError:
+def _is_full(message: str) -> bool:
+    """Return whether uv says that the disk, or a quota, is full."""
+    return "No space left on device" in message or "Disk quota exceeded" in message
+
+
+def _failed(what: str, ended: Ended) -> ToolError | NoSpaceError:
+    """Return what it is that uv failed: a full disk is no fault of uv."""
+    if _is_full(ended.stderr):
+        return NoSpaceError("uv ran out of disk space.", why=_tail(ended.stderr), then="Free some disk space.")
     return ToolError(
         f"`{what}` failed with exit code {ended.code}.",
         why=_tail("\n".join(line for line in ended.stderr.splitlines() if not _LOG.match(line))),

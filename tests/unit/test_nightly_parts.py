@@ -241,6 +241,10 @@ def test_a_record_keeps_what_decides_and_what_it_rests_on() -> None:
 PROBE = "compat/test_a.py::test_a"
 OK, BAD = (slot(Tier.IMPORT, outcome, probe=PROBE) for outcome in (Outcome.OK, Outcome.BROKEN))
 RESOLVED = slot(Tier.RESOLVE)
+POORER = slot(Tier.SURFACE, Outcome.DEGRADED)
+CONFLICT = slot(Tier.RESOLVE, Outcome.CONFLICT)
+THERE = slot(Tier.IMPORT, Outcome.BROKEN, probe=PROBE, shipped="h200")
+POOR = record(RESOLVED, POORER, status=Status.DEGRADED)
 UNTRIED = slot(Tier.IMPORT, Outcome.UNTESTED, probe=PROBE, reason="no GPU")
 
 
@@ -259,6 +263,14 @@ UNTRIED = slot(Tier.IMPORT, Outcome.UNTESTED, probe=PROBE, reason="no GPU")
         (record(RESOLVED), record(RESOLVED, BAD, status=Status.BROKEN), Kind.NEW_FAILURE),
         (record(RESOLVED), record(UNTRIED, status=Status.UNTESTED), Kind.NOT_RUN),
         (None, record(RESOLVED, BAD, status=Status.BROKEN), Kind.NEW_FAILURE),
+        (record(CONFLICT, status=Status.CONFLICT), record(RESOLVED, BAD, status=Status.BROKEN), Kind.STILL_FAILING),
+        (record(CONFLICT, status=Status.CONFLICT), record(RESOLVED, POORER, status=Status.DEGRADED), Kind.FIXED),
+        (
+            record(RESOLVED, POORER, status=Status.DEGRADED),
+            record(RESOLVED, BAD, status=Status.BROKEN),
+            Kind.NEW_FAILURE,
+        ),
+        (record(RESOLVED), record(RESOLVED, THERE, status=Status.BROKEN), Kind.STILL_FAILING),
         (None, record(RESOLVED), Kind.UNCHANGED),
         (
             record(RESOLVED),
@@ -279,6 +291,12 @@ def test_a_probe_that_is_tried_for_the_first_time_and_fails_is_our_doing() -> No
     assert shift.cause is not None
     assert shift.cause.line == f"ours: import {PROBE} is tried for the first time"
     assert shift.turns[0].line == f"import {PROBE}: broken"
+
+
+def test_a_cell_that_is_bad_by_evidence_of_another_machine_is_told_as_ours() -> None:
+    (shift,) = compare(night(record(RESOLVED)), night(record(RESOLVED, THERE, status=Status.BROKEN)))
+    assert shift.cause is not None
+    assert shift.cause.line == "ours: the evidence that is shipped"
 
 
 def test_a_tier_that_was_tried_before_and_is_not_now_says_why() -> None:

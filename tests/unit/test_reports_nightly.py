@@ -275,14 +275,17 @@ def test_the_badge_has_its_denominator_and_its_day(
     assert made == {"schemaVersion": 1, "label": "verl-matrix", "message": message, "color": colour}
 
 
-def test_all_files_of_a_night_are_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("url", ["https://x/nightly", "https://x/nightly/index.html"])
+def test_all_files_of_a_night_are_written(tmp_path: Path, url: str) -> None:
     made = held()
     verdict = made.result.verdicts[0]
     assert isinstance(record_cell(verdict, NAME), CellRecord)
-    files = build_nightly(made, (made.night,), tmp_path)
+    files = build_nightly(made, (made.night,), tmp_path, report_url=url)
     assert {path.name for path in files} == {
         "nightly.md", "nightly.html", "nightly.json", "ctrf.json", "feed.json", "badge.json",
         "index.html", "summary.md", "report.json", "junit.xml",
     }  # fmt: skip
     assert all(path.stat().st_size for path in files)
     json.loads((tmp_path / "nightly.json").read_text())
+    assert json.loads((tmp_path / "feed.json").read_text())["feed_url"] == "https://x/nightly/feed.json"
+    assert f"(https://x/nightly/index.html#cell-{NAME})" in (tmp_path / "nightly.md").read_text()
