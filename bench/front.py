@@ -37,8 +37,8 @@ SECONDS: Mapping[Kind, tuple[str, ...]] = {
 """What is timed, by bench: pytest-benchmark knows seconds only."""
 DEFAULTS: Mapping[Kind, tuple[str, ...]] = {
     Kind.PPO: ("ppo-short", "ppo-tiny"),
-    Kind.UPDATE: ("update-short",),
-    Kind.ROLLOUT: ("rollout-short",),
+    Kind.UPDATE: ("update-short", "update-tiny"),
+    Kind.ROLLOUT: ("rollout-short", "rollout-tiny"),
 }
 
 

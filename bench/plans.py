@@ -26,8 +26,8 @@ NOISE_RESTS_ON = (
     "assumed: four steps of the one recorded launch on an H200 scatter by 2.4 %, medians of five by some 60 % of it"
 )
 ASSUMED_SECONDS: Mapping[str, float] = {
-    "ppo-short": 165, "ppo-long": 355, "ppo-1b": 220, "ppo-tiny": 120, "update-short": 260, "update-long": 540,
-    "rollout-short": 270, "rollout-long": 560,
+    "ppo-short": 165, "ppo-long": 355, "ppo-1b": 220, "ppo-tiny": 150, "update-tiny": 90, "rollout-tiny": 120,
+    "update-short": 260, "update-long": 540, "rollout-short": 270, "rollout-long": 560,
 }  # fmt: skip
 """Of one launch by its recipe, on its hardware, where none is recorded."""
 SECONDS_REST_ON = "assumed: 95 s to the first step on an H200 (docs/gpu_ppo.md), and steps sized by tokens"

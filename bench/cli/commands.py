@@ -14,7 +14,7 @@ from bench.cli.tune import tune
 from bench.gathered import gathered
 from bench.launcher import Launcher
 from bench.plans import Past, past, planned
-from bench.record import comparisons, standings
+from bench.record import comparisons, standings, why
 from bench.series import Series
 from bench.series import run as run_series
 from bench.variant import Pairing
@@ -107,14 +107,18 @@ def _print(args: argparse.Namespace, paired: Sequence[Paired], *, whole: bool) -
     if args.json:
         shown.say(shown.dump([{**plain.pairing(one), "device": one.device} for one in paired]))
         return
-    shown.need_pandas()
     for device in dict.fromkeys(item.device for item in paired):
         some = [item for item in paired if item.device == device]
         machines = "; ".join(sorted({item.judgements[0].gathered.machine for item in some}))
         shown.say(f"On a {'CPU' if device == 'cpu' else 'GPU'}: {machines}")
-        rows = table(some, whole=whole)
-        shown.say(shown.frame(rows, shown.BRIEF))
-        for line in shown.notes(rows):
+        if shown.has_pandas():
+            rows = table(some, whole=whole)
+            shown.say(shown.frame(rows, shown.BRIEF))
+            lines = shown.notes(rows)
+        else:
+            judged = [(item, one) for item in some for one in item.judgements if whole or one.main]
+            lines = [f"  {item.pairing}, {item.recipe}: {why(one.comparison)}" for item, one in judged]
+        for line in lines:
             shown.say(line)
         for item in some:
             shown.say(f"  {item.pairing}, {item.recipe}: {advice(item)}")
@@ -138,7 +142,7 @@ def show(args: argparse.Namespace) -> int:
         )
     _print(args, paired, whole=args.whole)
     agree = agreements([one for one in paired if one.device != "cpu"])
-    if agree and not args.json:
+    if agree and not args.json and shown.has_pandas():
         shown.say("Do the cheap benches agree with ppo")
         shown.say(shown.frame(agreement_table(agree)))
     return 0
@@ -154,8 +158,8 @@ def _claims(args: argparse.Namespace, paired: Sequence[Paired], kept: Sequence[O
     if args.json:
         shown.say(shown.dump([plain.answer(one) for one in found]))
         return 0
-    shown.need_pandas()
-    shown.say(shown.frame(claims_table(found), ("promised", "measured", "low", "high", "n", "verdict", "where")))
+    if shown.has_pandas():
+        shown.say(shown.frame(claims_table(found), ("promised", "measured", "low", "high", "n", "verdict", "where")))
     for one in found:
         shown.say(f"  {one.claim.id}, {one.held}: {one.claim.says} {one.why}")
     return 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from bench.plans import BenchPlan, Row
 from bench.tuning import Found
-from matrix.errors import ToolError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,15 +32,11 @@ def tell(text: str) -> None:
     sys.stderr.flush()
 
 
-def need_pandas() -> None:
-    """Raise ToolError that says how to get it where pandas is not installed."""
+def has_pandas() -> bool:
+    """Return whether tables can be made; without pandas, as in many a cell, verdicts are told line by line."""
     import importlib.util
 
-    if importlib.util.find_spec("pandas") is None:
-        raise ToolError(
-            "The tables of the benches are made with pandas, which is not installed here.",
-            then="Install `verl-matrix[bench]`, or ask for --json.",
-        )
+    return importlib.util.find_spec("pandas") is not None
 
 
 def frame(table: DataFrame, columns: Sequence[str] = ()) -> str:
