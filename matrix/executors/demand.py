@@ -70,14 +70,13 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine of a cluster: what it has in all, what of it is free, and the kind of its GPUs ("" if unknown)."""
+    """A machine of a cluster: what it has in all, used or not, and what kind of GPUs where Ray knows."""
 
     id: str
     gpus: int = 0
     cpus: float = 0.0
     memory: int = 0
     kinds: frozenset[str] = frozenset()
-    free_gpus: float = 0.0
 
     def fits(self, demand: Demand) -> bool:
         """Return whether it could ever give what is asked for, once it is idle."""

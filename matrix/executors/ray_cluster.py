@@ -47,10 +47,7 @@ class RayCluster:
 
     def machines(self) -> Sequence[Machine]:
         """Return the machines that are alive, as their raylets told of them."""
-        free = {}
-        with contextlib.suppress(Exception):
-            free = self._ray._private.state.available_resources_per_node()
-        return tuple(_machine(node, free.get(node["NodeID"], {})) for node in self._ray.nodes() if node.get("Alive"))
+        return tuple(_machine(node) for node in self._ray.nodes() if node.get("Alive"))
 
     def send(self, errand: str, demand: Demand, kind: str, machine: str) -> RaySent:
         """Return the errand as a task of Ray, which waits until a machine has what is asked for."""
@@ -114,7 +111,7 @@ class RaySent:
             self._ray.cancel(self._stream, force=True)
 
 
-def _machine(node: dict[str, Any], free: dict[str, float]) -> Machine:
+def _machine(node: dict[str, Any]) -> Machine:
     has = node.get("Resources", {})
     return Machine(
         id=str(node["NodeID"]),
@@ -122,7 +119,6 @@ def _machine(node: dict[str, Any], free: dict[str, float]) -> Machine:
         cpus=float(has.get("CPU", 0)),
         memory=int(has.get("memory", 0)),
         kinds=frozenset(name.removeprefix(KIND) for name in has if name.startswith(KIND)),
-        free_gpus=float(free.get("GPU", 0)),
     )
 
 

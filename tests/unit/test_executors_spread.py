@@ -37,6 +37,7 @@ from tests.unit.executor_fakes import (
     T4,
     THIRD,
     FakeCluster,
+    Script,
     begun,
     ended,
     lost,
@@ -116,7 +117,7 @@ def test_a_cell_that_is_lost_wherever_it_goes_is_given_up(tmp_path: Path, script
 
 
 def test_what_was_seen_to_be_wrong_stays_where_the_rest_is_given_up(tmp_path: Path) -> None:
-    script = [begun(SMALL), wire.observed(seen(1)), wire.observed(seen(2, Outcome.BROKEN)), lost()]
+    script: Script = [begun(SMALL), wire.observed(seen(1)), wire.observed(seen(2, Outcome.BROKEN)), lost()]
     made = spread(tmp_path, FakeCluster([SMALL], [script, [lost()], [lost()]]))
     probed = visited(made)
     assert [(item.outcome, item.question.tier) for item in probed.observations] == [
