@@ -104,9 +104,7 @@ def judge(claim: Claim, library: Library, on: date, tool: str) -> Judged:
         main = _package(claim.checks[0])
         for check in claim.checks:
             # Releases of one package are told apart; what another package must be like holds for all of them.
-            looks += (
-                look if _package(check) == main else replace(look, release="") for look in check.look(library)
-            )
+            looks += (look if _package(check) == main else replace(look, release="") for look in check.look(library))
     except (IndexUnreachableError, NoSpaceError):
         raise
     except MatrixError as error:

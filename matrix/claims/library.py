@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -86,12 +86,17 @@ class Library:
 
     def texts(
         self, package: str, version: Version, patterns: Sequence[str], *, sdist: bool = False
-    ) -> Iterator[tuple[str, str]]:
-        """Yield name and text of each file that matches one of the globs."""
+    ) -> tuple[tuple[str, str], ...]:
+        """Return name and text of each file that matches one of the globs, sorted by name; kept for the next check."""
+        return self._texts(package, version, tuple(patterns), sdist)
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019
+    def _texts(
+        self, package: str, version: Version, patterns: tuple[str, ...], sdist: bool
+    ) -> tuple[tuple[str, str], ...]:
         names = self.files(package, version, patterns, sdist=sdist)
-        if names:
-            for name, content in sorted(self.archive(package, version, sdist=sdist).read(names).items()):
-                yield name, content.decode("utf-8", "replace")
+        found = self.archive(package, version, sdist=sdist).read(names) if names else {}
+        return tuple((name, found[name].decode("utf-8", "replace")) for name in sorted(found))
 
     @functools.cache  # noqa: B019
     def config(self, version: Version) -> ConfigRelease:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from matrix.atomic import replace_file
@@ -42,9 +42,14 @@ def read_results(path: Path) -> Mapping[str, Judged]:
         raise DataError(path, "claims", f"holds no verdicts: {error!r}", then="Remove it and check again.") from error
 
 
-def write_results(path: Path, found: Iterable[Judged]) -> None:
-    """Write the verdicts beside those that the file holds of other claims, whole or not at all; raises OSError."""
+def write_results(path: Path, found: Iterable[Judged], among: Collection[str] | None = None) -> None:
+    """Write the verdicts beside those that the file holds of other claims, whole or not at all; raises OSError.
+
+    With `among` nothing is kept of claims that are not named there: they have gone, or have no check any more.
+    """
     kept = {**read_results(path), **{item.id: item for item in found}}
+    if among is not None:
+        kept = {name: item for name, item in kept.items() if name in among}
     rows = [json.dumps(kept[name].to_json(), ensure_ascii=False, sort_keys=True) for name in sorted(kept)]
     body = ",\n".join(rows)
     replace_file(path, f'{{"schema": {SCHEMA}, "claims": [\n{body}\n]}}\n'.encode())

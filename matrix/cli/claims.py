@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matrix.claims.claim import Claim
     from matrix.claims.judging import Judged
     from matrix.cli.front import Front
+    from matrix.home import Home
 
 MORE = """
 
@@ -98,7 +99,7 @@ def _refuse_verdict(given: str) -> None:
         raise UsageError(f"There is no verdict `{given}` of claims.", then=f"They are {', '.join(ClaimVerdict)}.")
 
 
-def _check(args: argparse.Namespace, claims: Sequence[Claim], home: object) -> int:
+def _check(args: argparse.Namespace, claims: Sequence[Claim], home: Home) -> int:
     """Run the checks now, keep what they find, and print it; 1 where a verdict is another than the shipped one."""
     from datetime import UTC, datetime
 
@@ -106,12 +107,11 @@ def _check(args: argparse.Namespace, claims: Sequence[Claim], home: object) -> i
     from matrix.claims.claim import How
     from matrix.claims.judging import judge
     from matrix.claims.library import Library
+    from matrix.claims.loading import load_claims
     from matrix.claims.results import NAME, SHIPPED, known, write_results
     from matrix.cli import wiring
     from matrix.errors import NothingRanError
-    from matrix.home import Home
 
-    assert isinstance(home, Home)
     home.prepare()
     checked = [claim for claim in claims if claim.checks]
     if not checked:
@@ -121,6 +121,7 @@ def _check(args: argparse.Namespace, claims: Sequence[Claim], home: object) -> i
     library = Library(wiring.open_index(args, home), home.cache)
     today = datetime.now(UTC).date()
     kept = SHIPPED if args.record else home.store / NAME
+    among = {claim.id for claim in load_claims() if claim.checks}
     found = []
     for claim in checked:
         judged = judge(claim, library, today, __version__)
@@ -128,7 +129,7 @@ def _check(args: argparse.Namespace, claims: Sequence[Claim], home: object) -> i
         if not args.json:
             _say(f"{claim.id}  {judged.verdict.value:<13}  {claim.statement}")
             _say(f"      {judged.why}")
-        write_results(kept, [judged])
+        write_results(kept, [judged], among)
     other = [item for item in found if before[item.id].how is How.COMPUTED and before[item.id].verdict != item.verdict]
     if args.json:
         _say(json.dumps([item.to_json() for item in found], indent=2, ensure_ascii=False))

@@ -63,6 +63,7 @@ class _Reader:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._names: dict[str, list[ast.expr] | dict[str, list[ast.expr]] | ast.expr] = {}
+        self._read: dict[str, str] = {}
 
     def block(self, body: list[ast.stmt]) -> None:
         """Take in assignments, also those below `if`, `try` and `with`: each may be the one that counts."""
@@ -70,6 +71,8 @@ class _Reader:
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     self._names[name] = self._kept(value)
+                    if (path := self._file(value)) is not None:
+                        self._read[name] = path
                 case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                     self._names[name] = self._kept(value)
                 case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value):
@@ -85,7 +88,12 @@ class _Reader:
                 case ast.If(body=inner, orelse=other) | ast.For(body=inner, orelse=other):
                     self.block(inner)
                     self.block(other)
-                case ast.Try(body=inner) | ast.With(body=inner):
+                case ast.With(items=items, body=inner):
+                    for item in items:
+                        if isinstance(item.optional_vars, ast.Name) and (path := self._file(item.context_expr)):
+                            self._read[item.optional_vars.id] = path
+                    self.block(inner)
+                case ast.Try(body=inner):
                     self.block(inner)
                 case _:
                     continue
@@ -148,12 +156,24 @@ class _Reader:
             if node.value.strip():
                 for text in node.value.strip().splitlines():
                     self._notes.say(text.strip(), node.lineno, Force.ASKS, scope=scope)
-        elif (path := _opened(node)) is not None:
+        elif (path := self._file(node)) is not None:
             self._notes.keep(
                 Inclusion(place=self._notes.place(_line(node, node)), target=path, source=Source.SETUP, scope=scope)
             )
         else:
             self._notes.remark(_line(node, node), "a requirement is made in a way that is not followed")
+
+    def _file(self, node: ast.expr) -> str | None:
+        """Return the requirements file whose text the expression is made of, None where it is made of none."""
+        if isinstance(node, ast.Constant):
+            return None
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and inner.id in self._read:
+                return self._read[inner.id]
+            named = inner.value if isinstance(inner, ast.Constant) else None
+            if isinstance(named, str) and named.endswith((".txt", ".in")):
+                return named
+        return None
 
     def _kept(self, value: ast.expr) -> list[ast.expr] | dict[str, list[ast.expr]] | ast.expr:
         for read in (self._list, self._dictionary):
@@ -199,7 +219,7 @@ class _Reader:
                 return self._list(inner)
             case ast.Constant(value=str()):
                 return [value]
-            case _ if _opened(value) is not None:
+            case _ if self._file(value) is not None:
                 return [value]
         raise _UnfollowedError(value)
 
@@ -228,14 +248,6 @@ class _Reader:
                         raise _UnfollowedError(key)
                 return found
         raise _UnfollowedError(value)
-
-
-def _opened(node: ast.expr) -> str | None:
-    """Return the name of a requirements file that is read in the expression, None where none is."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value.endswith((".txt", ".in")):
-            return inner.value if not isinstance(node, ast.Constant) else None
-    return None
 
 
 def _line(node: ast.AST, fallback: ast.expr) -> int:

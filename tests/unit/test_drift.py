@@ -345,11 +345,10 @@ class TestTelling:
         repository = read_repository(_repository(tmp_path, FILES))
         answer = compare_with_index(repository, INDEX)
         found = distinct((*compare(repository), *answer.contradictions))
-        said = text(repository, found, answer, everything=False)
+        said, pinned = text(repository, found, answer, everything=False), "transformers==5.3.0"
         assert said.splitlines() == [
             "Dockerfile (stage 0)",
-            "  certain: transformers: vllm 0.24.0 requires transformers>=5.5.3; "
-            "transformers==5.3.0 is installed beside it",
+            f"  certain: transformers: vllm 0.24.0 requires transformers>=5.5.3; {pinned} is installed beside it",
             "    Dockerfile:2 [stage 0]  transformers==5.3.0",
             "    Dockerfile:2 [stage 0]  vllm==0.24.0",
             "    together: Dockerfile (stage 0) installs both",

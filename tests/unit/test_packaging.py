@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from matrix.claims.claim import Topic
 from matrix.failure import Family
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = ("matrix", "reports", "bench")
-NAMES = {"griffe": "griffelib", "hydra": "hydra-core", "pynvml": "nvidia-ml-py"}
+NAMES = {"griffe": "griffelib", "hydra": "hydra-core", "pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
 """Modules whose distribution has another name."""
 DATA = (
     "bench/peaks.toml",
@@ -25,6 +26,9 @@ DATA = (
     "bench/verl_flops.toml",
     "matrix/axes.toml",
     "matrix/cells.toml",
+    *(f"matrix/claims/{topic}.toml" for topic in Topic),
+    "matrix/claims/guides.toml",
+    "matrix/claims/results.json",
     "matrix/config/wiring.toml",
     "matrix/doctor/generic.toml",
     "matrix/doctor/variables.toml",
@@ -33,6 +37,8 @@ DATA = (
     "matrix/memory/gpus.toml",
     "matrix/memory/recipes.toml",
     "matrix/memory/shapes.toml",
+    "matrix/pins/evidence.schema.json",
+    "matrix/pins/features.toml",
     "matrix/py.typed",
     "matrix/reproductions.toml",
     "matrix/provision/builds.toml",

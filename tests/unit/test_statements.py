@@ -193,6 +193,17 @@ class TestSetup:
         reading = read_setup('r = open("requirements.txt").read().splitlines()\nsetup(install_requires=r)', "setup.py")
         assert _taken(reading) == [(1, "", "requirements.txt", (), False)]
 
+    def test_a_file_that_is_read_line_by_line(self) -> None:
+        text = """
+            with open("requirements.txt") as f:
+                required = f.read().splitlines()
+                install_requires = [item.strip() for item in required if item.strip()[0] != "#"]
+            setup(install_requires=install_requires)
+            """
+        reading = read_setup(_text(text), "setup.py")
+        assert [item.target for item in reading.inclusions] == ["requirements.txt"]
+        assert reading.remarks == ()
+
     @pytest.mark.parametrize("change", ["x.remove('a')", "x.extend(f())", "y.append('b')", "y['k'] = []", "import os"])
     def test_other_statements_change_nothing(self, change: str) -> None:
         reading = read_setup(f"x = ['a']\n{change}\nsetup(install_requires=['a'])", "setup.py")
