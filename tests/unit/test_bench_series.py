@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from packaging.version import Version
 
 from bench.gathered import gathered
@@ -304,3 +306,33 @@ def test_a_real_series_of_stand_ins(tmp_path: Path) -> None:
     assert found["quicker"].sample.values(Side.B) == (800.0,)
     assert found["dies"].sample.used == ()
     assert found["quicker"].reasons == ()
+
+
+@given(
+    launches=st.integers(1, 4),
+    extra=st.integers(0, 2),
+    bad=st.dictionaries(st.integers(0, 11), st.sampled_from([OOM, "throttled"]), max_size=6),
+    stops=st.lists(st.integers(1, 12), max_size=3),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_fails_and_wherever_it_is_stopped(
+    launches: int, extra: int, bad: dict[int, Fault | str], stops: list[int]
+) -> None:
+    asked = series(launches=launches, extra=extra)
+    through, stopped = (Fake(lambda place: bad.get(place.number)) for _ in range(2))
+    whole = list(run(asked, through, today=lambda: AT))
+    for count in stops:
+        found = run(asked, stopped, today=lambda: AT)
+        for _, _ in zip(range(count), found, strict=False):
+            pass
+        found.close()
+    list(run(asked, stopped, today=lambda: AT))
+    # A run that was stopped has what one that ran through has, and no launch twice.
+    assert stopped.order == through.order
+    assert len(set(through.order)) == len(through.order) <= 2 * (launches + extra)
+    assert [item.place for item in whole] == list(range(len(whole)))
+    pairs = [item.side for item in whole[: len(whole) // 2 * 2]]
+    assert all(pairs[at] is not pairs[at + 1] for at in range(0, len(pairs), 2))
+    (gone,) = gathered(through.had.values()) or (None,)
+    if gone is not None and gone.reasons:
+        assert "throttled" in bad.values()
