@@ -1,1 +1,1 @@
-"""Benches: launches of verl in turns, their figures and verdicts (`python -m bench`); and the speed of the tool itself."""
+"""Benches: launches of verl in turns, their figures and verdicts (`python -m bench`); and how fast the tool itself is."""
