@@ -7,7 +7,7 @@ of features without asking anybody.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from matrix.cell import Axis
@@ -24,11 +24,12 @@ ANY = ""
 """Stands for a run that uses no feature in particular: what breaks it breaks every run."""
 
 
-def choice_document(verdict: Verdict, kept: Kept) -> dict[str, Any] | None:
+def choice_document(verdict: Verdict, kept: Kept, records: Sequence[Failure] = ()) -> dict[str, Any] | None:
     """Return what speaks for and against the cell (schema.json: `choice`); None for one that no run could be made of.
 
     `kept` is what the records say of any run (`weighed`). `against` has, for any run (`ANY`) and for each feature that
     something is said of, the lines that speak against the cell; a feature that is not named has none of its own.
+    `untried` are the words of `pins` that no probe on a machine was about, by `records`.
     """
     cell = verdict.cell
     if cell.pin(Axis.VERL) is None or cell.pin(Axis.VLLM) is None or cell.as_of is not None:
@@ -39,12 +40,9 @@ def choice_document(verdict: Verdict, kept: Kept) -> dict[str, Any] | None:
     hurt = [item for item in verdict.evidence if item.outcome not in (Outcome.OK, Outcome.UNTESTED)]
     # A failure of low severity, or one that any run meets, is told already or speaks against nothing.
     others = [one for one in (*kept.conditional, *kept.elsewhere) if one.severity is not Severity.LOW]
-    for feature in sorted(_features(hurt, others)):
-        policy = Policy(uses=(feature,))
-        lines = [*prove(hurt, policy).breaks, *(_line(failure) for failure in others if policy.touches(failure))]
-        more = [line for line in lines if line not in against[ANY]]
-        if more:
-            against[feature] = more
+    for feature, line in [*_broken(hurt), *_recorded(others)]:
+        if line not in against[ANY] and line not in against.setdefault(feature, []):
+            against[feature].append(line)
     ran = {item.tier for item in proof.tried if item.ran and item.tier.is_deep}
     return {
         "tier": proof.tier.value if proof.tier else "",
@@ -53,7 +51,8 @@ def choice_document(verdict: Verdict, kept: Kept) -> dict[str, Any] | None:
         "shipped": proof.deepest.shipped if proof.deepest else "",
         "tried": [item.line for item in proof.tried],
         "untested": [tier.value for tier in Tier if tier.is_deep and tier not in ran],
-        "against": against,
+        "untried": list(_untried(verdict, records)) if proof.tier else [],
+        "against": dict(sorted(against.items())),
         "conditional": [{"id": failure.id, "needs": failure.needs} for failure in kept.conditional],
     }
 
@@ -63,23 +62,44 @@ def weighed(verdict: Verdict, known: Sequence[Failure]) -> Kept:
     return weigh(known, installed(verdict), Policy(), observations=verdict.evidence)
 
 
+def _untried(verdict: Verdict, records: Sequence[Failure]) -> tuple[str, ...]:
+    deep = [item for item in verdict.evidence if item.question.tier.is_deep]
+    return prove(deep, Policy(uses=tuple(patterns())), records).untried
+
+
 def _line(failure: Failure) -> str:
     return f"known failure {failure.id}: {failure.title}"
 
 
-def _features(hurt: Sequence[Observation], known: Sequence[Failure]) -> set[str]:
-    """Return the features that a finding or a record speaks of: the words of `pins`, and those of verl's own code."""
-    texts = {text for failure in known for text in (failure.feature, failure.needs) if text}
-    own = set()
+def _broken(hurt: Sequence[Observation]) -> Iterator[tuple[str, str]]:
+    """Yield what breaks for whom: a feature, and the line that `pins` would print for a run that uses it."""
     for item in hurt:
-        findings = item.detail.get("findings")
-        for finding in findings if isinstance(findings, list | tuple) else ():
-            if isinstance(finding, Mapping) and finding.get("feature"):
-                own.add(str(finding["feature"]))
-    return _named(frozenset(texts | own)) | {text for text in own if not _named(frozenset({text}))}
+        found = item.detail.get("findings")
+        findings = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+        texts = {str(one["feature"]) for one in findings if one.get("feature")}
+        own = frozenset(text for text in texts if any(_counts(one, text) for one in findings))
+        lines = prove([item], Policy(uses=tuple(sorted(own)))).breaks if own else ()
+        yield from ((feature, line) for feature in _features(own) for line in lines)
+
+
+def _counts(finding: Mapping[str, object], text: str) -> bool:
+    return finding.get("feature") == text and Policy(uses=(text,)).counts(finding)
+
+
+def _recorded(others: Sequence[Failure]) -> Iterator[tuple[str, str]]:
+    """Yield which feature meets which known failure, as a line."""
+    for failure in others:
+        texts = frozenset(text for text in (failure.feature, failure.needs) if text)
+        yield from ((feature, _line(failure)) for feature in _features(texts, own=False))
 
 
 @functools.cache
-def _named(texts: frozenset[str]) -> frozenset[str]:
-    """Return the words of `pins` whose pattern one of the texts matches; many cells have the same texts."""
-    return frozenset(name for name, pattern in patterns().items() if any(pattern.search(text) for text in texts))
+def _features(texts: frozenset[str], *, own: bool = True) -> tuple[str, ...]:
+    """Return the words of `pins` that these texts speak of, and with `own` those that none of them covers.
+
+    Many cells have the same texts.
+    """
+    matched = {name: {text for text in texts if pattern.search(text)} for name, pattern in patterns().items()}
+    named = {name for name, found in matched.items() if found}
+    left = texts.difference(*matched.values()) if own else ()
+    return tuple(sorted(named.union(left)))

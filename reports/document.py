@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def document(
         CorruptFileError: a stored detail cannot be read.
         DataError: a record of a known failure is malformed.
     """
-    records = load_failures() if failures is None else tuple(failures)
+    records = _shipped_records() if failures is None else tuple(failures)
     matcher = Matcher(records)
     return {
         "schema": SCHEMA,
@@ -61,6 +62,11 @@ def document(
         "failures": failures_document(records, result.verdicts),
         "sections": {**sections_of(result), **(sections or {})},
     }
+
+
+@functools.cache
+def _shipped_records() -> tuple[Failure, ...]:
+    return load_failures()
 
 
 def cell_document(
@@ -92,7 +98,7 @@ def cell_document(
             "conditional": [failure.id for failure in kept.conditional],
             "elsewhere": [failure.id for failure in kept.elsewhere],
         },
-        "choice": choice_document(verdict, kept),
+        "choice": choice_document(verdict, kept, matcher.failures if matcher else ()),
     }
 
 

@@ -74,7 +74,7 @@ class Matcher:
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         """Match against `failures`."""
-        self._failures = tuple(failures)
+        self.failures = tuple(failures)
         self._known: dict[tuple[str, tuple[Version | None, ...]], Applies] = {}
 
     def known(self, verdict: Verdict) -> list[Failure]:
@@ -83,7 +83,7 @@ class Matcher:
         These are its pins and, where it resolves, the axes of its lock; an axis that a lock does not hold is absent.
         """
         held = installed(verdict)
-        return [failure for failure in self._failures if self._applies(failure, held) is Applies.YES]
+        return [failure for failure in self.failures if self._applies(failure, held) is Applies.YES]
 
     def _applies(self, failure: Failure, installed: Mapping[str, Version | None]) -> Applies:
         if any(package not in installed for package in failure.affects):

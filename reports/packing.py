@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,31 +65,39 @@ class _Table:
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
-        self.uses: Counter[int] = Counter()
+        self.uses: list[int] = []
         self.shapes: dict[tuple[str, ...], int] = {}
         self._places: dict[object, int] = {}
+        # By the text as it came: most texts come often, and are looked at once.
+        self._texts: dict[str, int] = {}
 
     def place(self, value: object) -> int:
         """Return where the value stands, put there if it is new."""
-        match value:
-            case None | bool() | int() | float():
-                node: Any = value
-            case str():
-                node = printable(value)
-            case dict():
-                keys = tuple(value)
-                shape = self.shapes.setdefault(keys, len(self.shapes))
-                node = (shape, *(self.place(value[key]) for key in keys))
-            case list() | tuple():
-                node = (LIST, *(self.place(item) for item in value))
-            case _:
-                raise TypeError(f"{type(value).__name__} is no JSON data")
-        # 1, 1.0 and True are equal to Python and not the same in JSON.
-        key = (type(node), node)
-        found = self._places.setdefault(key, len(self.nodes))
+        if isinstance(value, str):
+            found = self._texts.get(value)
+            if found is None:
+                found = self._texts[value] = self._put(str, printable(value))
+            self.uses[found] += 1
+            return found
+        if isinstance(value, dict):
+            keys = tuple(value)
+            shape = self.shapes.setdefault(keys, len(self.shapes))
+            found = self._put(tuple, (shape, *map(self.place, value.values())))
+        elif isinstance(value, list | tuple):
+            found = self._put(tuple, (LIST, *map(self.place, value)))
+        elif value is None or isinstance(value, bool | int | float):
+            # 1, 1.0 and True are equal to Python and not the same in JSON.
+            found = self._put(type(value), value)
+        else:
+            raise TypeError(f"{type(value).__name__} is no JSON data")
+        self.uses[found] += 1
+        return found
+
+    def _put(self, kind: type, node: object) -> int:
+        found = self._places.setdefault((kind, node), len(self.nodes))
         if found == len(self.nodes):
             self.nodes.append(node)
-        self.uses[found] += 1
+            self.uses.append(0)
         return found
 
 

@@ -47,11 +47,13 @@ const provenLine = (item, gpu) => {
 
 const answerSet = (item, asked, title) => {
   const { entry } = item;
+  const untried = asked.features.filter((feature) => entry.choice.untried.includes(feature));
   const unasked = Object.keys(entry.choice.against).filter((feature) => feature && !asked.features.includes(feature));
   return [
     h("p", { class: "set" }, title ? h("b", {}, `${title} `) : null, badge(entry.status), " ", axes(entry), " ", cellLink(entry.cell, "evidence")),
     provenLine(item, asked.gpu),
     entry.choice.untested.length ? h("p", { class: "soft" }, `Untested: ${entry.choice.untested.join(", ")}.`) : null,
+    item.tier && untried.length ? h("p", {}, h("b", {}, `Not tried there: ${untried.join(", ")}.`), " Nothing speaks against it, and no probe was about it.") : null,
     unasked.length ? h("p", { class: "soft" }, `Broken or degraded in it, not asked for: ${unasked.join(", ")}.`) : null,
     conditional(entry),
     command(entry.plain || entry.exact, `install ${entry.cell}`),

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from matrix.axes import load_axes
 from matrix.cell import Axis, Platform
 from matrix.errors import NothingRanError, UsageError
-from matrix.grid import CSV_FIELDS, chosen, grid_of, pairs, run_grid
+from matrix.grid import CSV_FIELDS, chosen, grid_of, pairs, run_grid, stored_pairs
 from matrix.job import Job
 from matrix.store import Store
 from matrix.tier import Outcome, Status, Tier
@@ -126,3 +127,18 @@ def test_cells_without_both_axes_are_no_rows_and_what_did_not_run_is_untested(tm
     result = run_grid(Axis.VERL, Axis.VLLM, job).run
     (row,) = grid_of(Axis.VERL, Axis.VLLM, result).rows
     assert (row.works, row.surface_key, row.fields()["surface_reason"]) == (Outcome.UNTESTED, "", "")
+
+
+def test_pairs_of_an_earlier_grid_are_recalled_and_those_of_the_plan_are_not_told_twice(tmp_path: Path) -> None:
+    run_grid(Axis.VERL, Axis.VLLM, _job(tmp_path, YS))
+    planned = cell(verl="0.9.1", vllm="0.24.0")
+    job = _job(tmp_path, YS, cells=(planned,))
+    rows = stored_pairs(job, load_axes())
+    assert {row.cell for row in rows} == {one.name for one in pairs(Axis.VERL, Axis.VLLM, XS, YS)} - {planned.name}
+    found = {row.cell: (row.status, row.surface_reason) for row in rows}
+    assert found["verl0.9.1-vllm0.33.0"][0] is Status.BROKEN
+    assert found["verl0.8.0-vllm0.33.0"][0] is Status.CONFLICT
+    # Nothing was asked: the fakes would say so.
+    assert isinstance(job.resolver, FakeResolver)
+    assert job.resolver.asked == []
+    assert stored_pairs(_job(tmp_path / "empty", YS, cells=()), load_axes()) == ()
