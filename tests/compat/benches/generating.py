@@ -114,13 +114,18 @@ class Generating:
         mean = math.fsum(logprobs) / len(logprobs) if logprobs else None
         finite = all(map(math.isfinite, logprobs))
         asked = sum(map(len, prompts))
+        preempted = self._preempted(asked + made, len(prompts))
         return {
             "seconds": seconds,
             "tokens": made,
             "rows": len(prompts),
             "memory": rollout.ask("stage_peaks"),
             "numerics": {"log_prob_mean": mean, "finite": finite} if logprobs else {},
-            "more": {"prompt_tokens": asked, "kv_tokens": rollout.kv_tokens(), **self._preempted(asked + made)},
+            "more": {
+                "prompt_tokens": asked,
+                "kv_tokens": rollout.kv_tokens(),
+                **self._preempted(asked + made, len(prompts)),
+            },
         }
 
     def do_sketch(self, folder: str) -> dict[str, Any]:
@@ -177,12 +182,14 @@ class Generating:
         first = min(FIRST, last // 2)
         return [[draw.randrange(first, last) for _ in range(given[at % len(given)])] for at in range(rows)]
 
-    def _preempted(self, tokens: int) -> dict[str, Any]:
+    def _preempted(self, tokens: int, rows: int) -> dict[str, Any]:
         """Return how many sequences were thrown out and begun anew: none where the KV cache holds them all at once.
 
         vLLM tells it only with `disable_log_stats=False`, which verl does not set: elsewhere it is not known.
         """
-        if tokens <= self.rollout.kv_tokens():
+        # Each sequence may leave most of its last block empty.
+        block = int(self.rollout.engine.vllm_config.cache_config.block_size)
+        if tokens + rows * block <= self.rollout.kv_tokens():
             return {"preemptions": 0, "preemptions_by": "the KV cache holds every sequence at once"}
         if self.rollout.config.disable_log_stats:
             return {"preemptions": None, "preemptions_by": "not told: disable_log_stats"}
