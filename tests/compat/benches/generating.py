@@ -124,7 +124,8 @@ class Generating:
             "more": {
                 "prompt_tokens": asked,
                 "kv_tokens": rollout.kv_tokens(),
-                **self._preempted(asked + made, len(prompts)),
+                "squares": sum((len(prompt) + int(self.plan["response"])) ** 2 for prompt in prompts),
+                **preempted,
             },
         }
 

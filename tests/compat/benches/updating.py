@@ -121,13 +121,18 @@ class Updates:
         self._wait()
         seconds = time.perf_counter() - start
         numerics, mfu = self._numerics(phase, out)
+        prompts, response = self._lengths(self.trainer.batch_rows), int(self.plan["response"])
+        lengths = {
+            "prompt_tokens": sum(prompts),
+            "squares": sum((prompt + response) ** 2 for prompt in prompts),
+        }
         return {
             "seconds": seconds,
-            "tokens": sum(self._lengths(self.trainer.batch_rows)) + self.trainer.batch_rows * self.plan["response"],
+            "tokens": sum(prompts) + response * len(prompts),
             "rows": self.trainer.batch_rows,
             "memory": self._peaks(),
             "numerics": numerics,
-            "more": {"micro_batches": calls.model, "layer_calls": calls.layer, "mfu": mfu},
+            "more": {"micro_batches": calls.model, "layer_calls": calls.layer, "mfu": mfu, **lengths},
         }
 
     def do_sketch(self, variant: str, folder: str, rows: int) -> dict[str, Any]:
