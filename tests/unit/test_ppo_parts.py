@@ -162,6 +162,55 @@ def test_a_daemon_is_found_and_ended() -> None:
     assert done.stdout.split() == ["1", "[]", "0"]
 
 
+_SHARES = """
+import mmap, os, sys, time
+with open(sys.argv[1], "w+b") as file:
+    file.truncate(4096)
+    held = mmap.mmap(file.fileno(), 4096)
+time.sleep(60)
+"""
+
+
+def test_meter_knows_the_shared_memory_of_what_is_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ppo import tree
+
+    segment = Path(f"/dev/shm/verl-matrix-test-{os.getpid()}")
+    read: list[int] = []
+    real = tree.segments
+
+    def counted(pid: int) -> set[Path]:
+        read.append(pid)
+        return real(pid)
+
+    monkeypatch.setattr(tree, "segments", counted)
+    monkeypatch.setattr(tree, "_shared_names", lambda: [segment.name] if segment.exists() else [])
+    meter = tree.Meter(os.getpid(), every=0.02)
+    meter.start()
+    child = subprocess.Popen([sys.executable, "-c", _SHARES, str(segment)])
+    try:
+        deadline = time.monotonic() + 20
+        while not meter.segments and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.3)
+        before = len(read)
+        time.sleep(0.3)
+        meter.stop()
+    finally:
+        child.kill()
+        child.wait()
+        segment.unlink(missing_ok=True)
+    assert meter.segments == {segment}
+    # Where no name is new nothing is read: that is what watching costs.
+    assert len(read) - before <= 2
+
+
+def test_without_shared_memory_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from ppo import tree
+
+    monkeypatch.setattr(tree, "_SHARED", tmp_path / "none")
+    assert tree._shared_names() == []
+
+
 def test_meter_weighs_what_is_below() -> None:
     from ppo import tree
 

@@ -82,6 +82,18 @@ def segments(pid: int) -> set[Path]:
     return {Path(path) for path in re.findall(r" (/dev/shm/\S+)$", maps, re.MULTILINE)}
 
 
+_SHARED = Path("/dev/shm")
+_LOOKS = 3
+
+
+def _shared_names() -> list[str]:
+    """Return the names of all shared memory on this machine."""
+    try:
+        return [path.name for path in _SHARED.iterdir()]
+    except OSError:
+        return []
+
+
 def named(pid: int) -> str:
     """Return what a process calls itself, or what the kernel calls it where it has wiped that."""
     try:
@@ -115,10 +127,13 @@ class Meter(threading.Thread):
 
     `resident` is the peak of the sum of resident memory, which counts a library once for each process that has it
     loaded; `own` is the peak of what the processes have for themselves plus the largest shared part, once. `parts` are
-    the processes at the peak; `segments` the shared memory that any of them had mapped, looked for less often.
+    the processes at the peak; `segments` the shared memory that any of them had mapped.
+
+    Looking must cost next to nothing, since steps are timed beside it: what a process has mapped is a file of thousands
+    of lines, so it is read only while there are new names of shared memory, a few times for each.
     """
 
-    def __init__(self, root: int, every: float = 0.5) -> None:
+    def __init__(self, root: int, every: float = 1.0) -> None:
         super().__init__(daemon=True)
         self.resident = 0
         self.own = 0
@@ -127,22 +142,31 @@ class Meter(threading.Thread):
         self._spent: dict[int, float] = {}
         self._root, self._every = root, every
         self._stop_asked = threading.Event()
+        self._names = dict.fromkeys(_shared_names(), 0)
 
     def run(self) -> None:
-        looked = time.monotonic()
         while not self._stop_asked.wait(self._every):
             sizes = {pid: memory(pid) for pid in below(self._root)}
             # a process that is gone has no times any more, and not every parent reads them
             self._spent |= {pid: max(cpu_seconds(pid), self._spent.get(pid, 0.0)) for pid in sizes}
-            if time.monotonic() > looked + 3:
+            if self._has_new_names():
                 self.segments |= {path for pid in sizes for path in segments(pid)}
-                looked = time.monotonic()
             total = sum(whole for whole, _ in sizes.values())
             shared = [part for _, part in sizes.values()]
             self.own = max(self.own, total - sum(shared) + max(shared, default=0))
             if total > self.resident:
                 self.resident = total
                 self.parts = {f"{named(pid)} [{pid}]": whole for pid, (whole, _) in sizes.items() if whole > 50 << 20}
+
+    def _has_new_names(self) -> bool:
+        """Return whether there is a name of shared memory that was looked for fewer than a few times.
+
+        A process makes it first and maps it a moment later, and another may map it later still.
+        """
+        found = [name for name in _shared_names() if self._names.get(name, _LOOKS) > 0]
+        for name in found:
+            self._names[name] = self._names.get(name, _LOOKS) - 1
+        return bool(found)
 
     @property
     def cpu(self) -> float:
