@@ -356,6 +356,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Front], int]] = {
     "bisect": bisect,
     "update": update,
     "nightly": _lazy("nightly"),
+    "gather": _lazy("gather"),
     "env": _lazy("environments"),
     "bundle": _lazy("bundle"),
     "gpus": _lazy("gpus"),

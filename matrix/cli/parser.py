@@ -7,7 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from matrix.cli import bundle, diagnose, executors, gpus, nightly, pins, workload
+from matrix.cli import bundle, diagnose, executors, gather, gpus, nightly, pins, workload
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction["Parser"]
@@ -30,7 +30,7 @@ exit codes:
 SHOWN_CHARS = 300
 """So much of a complaint is shown: it repeats what was typed, however long that is."""
 COMMANDS = (
-    "run", "check", "surface", "grid", "bisect", "update", "report", "nightly",
+    "run", "check", "surface", "grid", "bisect", "update", "report", "nightly", "gather",
     "env", "bundle", "gpus", "workload", "failures", "config", "data", "health", "memory", "thresholds", "drift",
     "claims", "doctor",
 )  # fmt: skip
@@ -71,6 +71,7 @@ def build_parser(version: str) -> Parser:
     _add_update(commands)
     _add_report(commands)
     _add_nightly(commands)
+    gather.add(functools.partial(_command, commands))
     bundle.add(functools.partial(_command, commands))
     gpus.add(functools.partial(_command, commands))
     workload.add(functools.partial(_command, commands))
