@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="start-up and one engine only, no lattice")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="verl-matrix-speed-") as folder:
-        figures = [*start_up(), *one_engine(Path(folder) / "one")]
+        figures = [*start_up(), *one_engine(Path(folder) / "one"), *pins(Path(folder) / "pins")]
         if not args.quick:
             figures += lattice(Path(folder) / "grid")
             figures += agreement(Path(folder) / "grid")
@@ -89,6 +89,18 @@ def one_engine(home: Path) -> list[Figure]:
             name="surface of one engine, warm", value=statistics.median(warm), target=0.3, unit="s", samples=tuple(warm)
         ),
         Figure(name="bytes read, share of the wheels", value=share, target=3, unit="%"),
+    ]
+
+
+def pins(home: Path) -> list[Figure]:
+    """Return what `pins` for the newest release of verl costs: from an empty home, and with everything stored."""
+    words = ("pins", NEWEST[0], "vllm==0.24.0", "--home", str(home), "--out", str(home / "pins"))
+    cold = command(*words)
+    warm = [command(*words).wall_s for _ in range(5)]
+    note = " ".join(words[1:3])
+    return [
+        Figure(name="pins, cold", value=cold.wall_s, target=60, unit="s", note=note),
+        Figure(name="pins, warm", value=statistics.median(warm), target=5, unit="s", samples=tuple(warm)),
     ]
 
 
