@@ -115,6 +115,9 @@ def notes(place: Place, ended: Ended) -> list[str]:
     cores = int(str((ended.facts.get("cpu") or {}).get("cores") or 0))
     if isinstance(load, list) and cores and float(load[0]) > cores / 2 and place.pairing.recipe.device == "cpu":
         found.append(f"launch {place.number}: the load was {load[0]:.1f} on {cores} cores before it began")
+    if ended.result.get("interleaved") in ("process", "chunk"):
+        how = "a process a side" if ended.result["interleaved"] == "process" else "in blocks, a process a side"
+        found.append(f"launch {place.number}: its sides ran {how}: {ended.result.get('why')}")
     if ended.result.get("ended") == "cut":
         found.append(f"launch {place.number}: cut short by its seconds")
     return found

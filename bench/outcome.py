@@ -15,7 +15,6 @@ from typing import Any
 
 from bench.figures import GIB, Figure, of_launch
 from bench.flops import Lengths, Phase, model_flops
-from bench.flops import Summary as LengthSummary
 from bench.launched import Fault, Measured, Repeat, Trouble
 from bench.metrics import read_launch
 from bench.peaks import Ceiling, peak_of, utilisation
@@ -207,14 +206,19 @@ def _of_row(row: Mapping[str, Any], gpus: int, result: Mapping[str, Any]) -> dic
 
 
 def _mfu(phase: str, seconds: float, row: Mapping[str, Any], gpus: int, result: Mapping[str, Any]) -> float | None:
-    """Return our MFU of a phase of full lengths; None where the lengths, the model or the peak are not known."""
-    plan, devices = result.get("plan") or {}, result.get("devices") or ()
+    """Return our MFU of a phase; None where the lengths, the model or the peak are not known."""
+    plan, devices, more = result.get("plan") or {}, result.get("devices") or (), row.get("more") or {}
     peak = peak_of(str(devices[0])) if devices else None
-    if peak is None or plan.get("lengths", "full") != "full" or plan.get("model") or not row.get("rows"):
+    if peak is None or plan.get("model"):
         return None
     try:
-        each = (LengthSummary(mean=size, low=size, high=size) for size in (plan["prompt"], plan["response"]))
-        lengths = Lengths.summarised(int(row["rows"]), *each)
+        rows = int(row["rows"])
+        lengths = Lengths(
+            sequences=rows,
+            prompt=float(more["prompt_tokens"]),
+            response=float(rows * plan["response"]),
+            squares=float(more["squares"]),
+        )
         flops = model_flops(shape_named(str(plan["shape"])), Phase(phase), lengths, epochs=1)
         return utilisation(flops.total, seconds, gpus, peak=peak).peak
     except (KeyError, ValueError, MatrixError):

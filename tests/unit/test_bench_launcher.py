@@ -360,10 +360,11 @@ def test_what_is_to_be_known_of_a_launch() -> None:
     seen = Seen(columns=columns, gpus=1)
     facts = {"cpu": {"cores": 2}}
     ended = Ended(code=0, over="", seconds=1.0, start=0.0, seen=seen, facts=facts,
-                  result={"load": [3.4, 1.0], "ended": "cut"})  # fmt: skip
+                  result={"load": [3.4, 1.0], "ended": "cut", "interleaved": "chunk", "why": "memory"})  # fmt: skip
     assert kept.notes(place(number=3), ended) == [
         "launch 3: at its power cap 50% of the time",
         "launch 3: the load was 3.4 on 2 cores before it began",
+        "launch 3: its sides ran in blocks, a process a side: memory",
         "launch 3: cut short by its seconds",
     ]
     assert kept.notes(place(on_gpus()), replace(ended, seen=ABSENT, result={"load": [3.4, 1.0]})) == []

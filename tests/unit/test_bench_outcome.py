@@ -139,13 +139,14 @@ def samples(folder: Path, rows: list[dict[str, Any]]) -> Path:
     return folder
 
 
+LENGTHS = {"prompt_tokens": 1024, "squares": 2 * 768**2}
 FULL = {"devices": ["NVIDIA H200"], "plan": {"shape": "qwen2.5-0.5b", "prompt": 512, "response": 256,
                                              "lengths": "full"}}  # fmt: skip
 
 
 def test_repeats_of_both_sides(tmp_path: Path) -> None:
     rows = [
-        row("off", -1), row("off", 0, memory={"allocated": 2 << 30}, more={"mfu": 0.1, "kv_tokens": 9}),
+        row("off", -1), row("off", 0, memory={"allocated": 2 << 30}, more={"mfu": 0.1, "kv_tokens": 9, **LENGTHS}),
         row("on", 1, numerics={"grad_norm": 1.5, "finite": True}), row("on", 1, "update_critic", seconds=0.0),
     ]  # fmt: skip
     found = of_repeats(samples(tmp_path, rows), {**FULL, "numerics": {"within": False}}, None, start=90.0)
@@ -167,14 +168,19 @@ def test_repeats_of_both_sides(tmp_path: Path) -> None:
     [
         {},
         {**FULL, "devices": ["a card that nobody knows"]},
-        {**FULL, "plan": {**FULL["plan"], "lengths": "data"}},  # type: ignore[dict-item]
+        {**FULL, "plan": {**FULL["plan"], "model": "/real"}},  # type: ignore[dict-item]
         {**FULL, "plan": {**FULL["plan"], "shape": "none"}},  # type: ignore[dict-item]
         {**FULL, "plan": {}},
     ],
 )
 def test_an_unknown_denominator_is_no_mfu(tmp_path: Path, result: dict[str, Any]) -> None:
-    found = of_repeats(samples(tmp_path, [row("off", 0)]), result, None, start=0.0)
+    found = of_repeats(samples(tmp_path, [row("off", 0, more=LENGTHS)]), result, None, start=0.0)
     assert set(found.repeats) == {"seconds/update_actor", "throughput/update_actor"}
+
+
+def test_lengths_that_are_not_told_are_no_mfu(tmp_path: Path) -> None:
+    found = of_repeats(samples(tmp_path, [row("off", 0)]), FULL, None, start=0.0)
+    assert "mfu/update_actor" not in found.repeats
 
 
 def test_a_launch_that_told_of_no_repeat(tmp_path: Path) -> None:
