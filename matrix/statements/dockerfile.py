@@ -18,7 +18,8 @@ from matrix.statements.statement import Notes, Reading, Source
 _INSTRUCTION = re.compile(r"^\s*([A-Za-z]+)\s+(.*)$", re.DOTALL)
 _HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
 _ESCAPE = re.compile(r"#\s*escape\s*=\s*(\S)\s*$", re.IGNORECASE)
-_NAMES = re.compile(r"(?:^|[./])(?:dockerfile|containerfile)(?:$|[.-])|\.dockerfile$", re.IGNORECASE)
+_NAMES = re.compile(r"^(?:dockerfile|containerfile)(?:$|[._-])|\.(?:dockerfile|containerfile)$", re.IGNORECASE)
+_OTHERS = re.compile(r"\.(?:dockerignore|md|rst|txt|png|svg|py|sh|ya?ml|json|patch|diff|swp|j2|html)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,8 @@ class _Stage:
 
 def is_dockerfile(name: str) -> bool:
     """Return whether a file of that name is a Dockerfile by convention."""
-    return bool(_NAMES.search(name.rsplit("/", 1)[-1]))
+    base = name.rsplit("/", 1)[-1]
+    return bool(_NAMES.search(base)) and not _OTHERS.search(base)
 
 
 def read_dockerfile(text: str, file: str) -> Reading:

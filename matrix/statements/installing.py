@@ -141,15 +141,15 @@ def _arguments(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
 
 def _one(notes: Notes, word: Word, scope: str, force: Force, *, no_deps: bool, elsewhere: bool) -> None:
     text = word.text
-    if text.startswith((".", "/", "~")) or text.endswith(".whl") or "://" in text:
+    if text.startswith((".", "~")) or text.endswith(".whl") or ("/" in text and " @ " not in text):
         _located(notes, word, scope, force, no_deps=no_deps)
         return
     if word.redirected:
         notes.remark(word.line, f"`{text}` is not quoted: a shell takes `<` or `>` for a file, and the bound is lost")
-    if re.match(r"^[A-Za-z0-9]", text) and "=" in text and re.fullmatch(r"[\w.-]+=[\d][\w.*]*", text):
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*=\d[\w.*]*", text):
         notes.remark(word.line, f"`{text}` has one `=`, which pip refuses")
         return
-    notes.say(text, word.line, force, scope=scope, no_deps=no_deps, elsewhere=elsewhere)
+    notes.say(text, word.line, force, scope=scope, no_deps=no_deps, elsewhere=elsewhere, vague=word.conditional)
 
 
 def _located(notes: Notes, word: Word, scope: str, force: Force, *, no_deps: bool) -> None:

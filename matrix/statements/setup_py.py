@@ -64,6 +64,8 @@ class _Reader:
         self._notes = notes
         self._names: dict[str, list[ast.expr] | dict[str, list[ast.expr]] | ast.expr] = {}
         self._read: dict[str, str] = {}
+        self._functions: dict[str, ast.FunctionDef] = {}
+        self._either: set[ast.expr] = set()
 
     def block(self, body: list[ast.stmt]) -> None:
         """Take in assignments, also those below `if`, `try` and `with`: each may be the one that counts."""
@@ -95,6 +97,8 @@ class _Reader:
                     self.block(inner)
                 case ast.Try(body=inner):
                     self.block(inner)
+                case ast.FunctionDef(name=name):
+                    self._functions[name] = node
                 case _:
                     continue
 
@@ -155,7 +159,7 @@ class _Reader:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if node.value.strip():
                 for text in node.value.strip().splitlines():
-                    self._notes.say(text.strip(), node.lineno, Force.ASKS, scope=scope)
+                    self._notes.say(text.strip(), node.lineno, Force.ASKS, scope=scope, vague=node in self._either)
         elif (path := self._file(node)) is not None:
             self._notes.keep(
                 Inclusion(place=self._notes.place(_line(node, node)), target=path, source=Source.SETUP, scope=scope)
@@ -221,7 +225,36 @@ class _Reader:
                 return [value]
             case _ if self._file(value) is not None:
                 return [value]
+            case ast.Call(func=ast.Name(id=name), args=given) if given:
+                return self._looked_up(value, given)
+            case ast.Call(func=ast.Name(id=name)) if name in self._functions:
+                return self._returned(self._functions.pop(name))
         raise _UnfollowedError(value)
+
+    def _looked_up(self, call: ast.expr, given: list[ast.expr]) -> list[ast.expr]:
+        """Return the requirements that a call names by package (`deps_list("torch")`), out of a list of the module."""
+        stated = [item for kept in self._names.values() if isinstance(kept, list) for item in kept]
+        texts = {item: item.value for item in stated if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+        found: list[ast.expr] = []
+        for item in given:
+            name = item.value if isinstance(item, ast.Constant) else None
+            fits = [node for node, text in texts.items() if isinstance(name, str) and _is_of(text, name)]
+            if not fits:
+                raise _UnfollowedError(call)
+            found.append(fits[0])
+        return found
+
+    def _returned(self, function: ast.FunctionDef) -> list[ast.expr]:
+        """Return what a function without arguments may return; of several lists each is only one that counts."""
+        self.block(function.body)
+        found = sorted(
+            (node for node in ast.walk(function) if isinstance(node, ast.Return)), key=lambda one: one.lineno
+        )
+        returns = [node.value for node in found if node.value is not None]
+        lists = [self._list(value) for value in returns]
+        if len(lists) > 1:
+            self._either.update(item for items in lists for item in items)
+        return [item for items in lists for item in items]
 
     def _spread(self, item: ast.expr) -> list[ast.expr]:
         match item:
@@ -248,6 +281,11 @@ class _Reader:
                         raise _UnfollowedError(key)
                 return found
         raise _UnfollowedError(value)
+
+
+def _is_of(text: str, name: str) -> bool:
+    """Return whether a requirement is one of that package, extras included as they are written."""
+    return text == name or (text.startswith(name) and text[len(name)] in "=<>!~ ;@")
 
 
 def _line(node: ast.AST, fallback: ast.expr) -> int:

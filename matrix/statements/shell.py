@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?:(:?[-+=?])([^{}]*))?\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?:(:?[-+=?]|[%#/^,:@])([^{}]*))?\}|(\w+))")
 _NAMED = re.compile(r"[A-Za-z][\w.-]*(?:\[[^\]]*\])?")
 _ENDS = frozenset(";|&()\n")
 
@@ -22,12 +22,14 @@ class Word:
         line: where it begins.
         unset: variables in it whose value is not known; they are left out of `text`.
         redirected: it holds a `<` or `>` that no quotes protect, so a shell takes what follows for a file.
+        conditional: its command runs only where a test before it came out so (`if`, `case`, `||`).
     """
 
     text: str
     line: int
     unset: tuple[str, ...] = ()
     redirected: bool = False
+    conditional: bool = False
 
 
 Command = tuple[Word, ...]
@@ -40,17 +42,26 @@ def commands(text: str, known: Mapping[str, str], first: int = 1) -> Iterator[Co
     and makes its word unset; an unclosed quote ends with the text.
     """
     values = dict(known)
+    lexer = _Lexer(text, values, first)
     words: list[Word] = []
-    for word in _Lexer(text, values, first).words():
+    depth, alternative = 0, False
+    for word in lexer.words():
         if word is not None:
             words.append(word)
             continue
         if words:
+            depth = max(0, depth + _opens(words))
             _assign(words, values)
-            yield tuple(words)
+            yield tuple(replace(one, conditional=True) for one in words) if depth or alternative else tuple(words)
+            alternative = False
             words = []
-    if words:
-        yield tuple(words)
+        alternative = alternative or lexer.alternative
+
+
+def _opens(words: list[Word]) -> int:
+    """Return by how much a command is deeper within `if` and `case` than what follows it; `then` and `else` are."""
+    first = words[0].text
+    return {"if": 1, "case": 1, "fi": -1, "esac": -1}.get(first, 0)
 
 
 def _assign(words: list[Word], values: dict[str, str]) -> None:
@@ -73,6 +84,7 @@ class _Lexer:
         self._values = values
         self._at = 0
         self._line = first
+        self.alternative = False
         self._fresh()
 
     def _fresh(self) -> None:
@@ -96,8 +108,9 @@ class _Lexer:
                 yield from self._word()
             elif char in _ENDS:
                 yield from self._word()
+                self.alternative = text.startswith("||", self._at)
                 yield None
-                self._at += 1
+                self._at += 2 if self.alternative else 1
                 self._line += char == "\n"
                 self._fresh()
             elif char == "#" and not self._open:
@@ -200,6 +213,9 @@ class _Lexer:
                 value = value or default
             case "+":
                 value = default if value else ""
+            case "%" | "#" | "/" | "^" | "," | "@":
+                # A part of the value: which one is not worked out.
+                value = None
         if value is None:
             self._unset.append(name)
         else:

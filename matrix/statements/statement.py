@@ -73,7 +73,7 @@ class Statement:
         url: where it is from, in place of the index; "" for the index.
         hashes: `sha256:…`, where it names files.
         no_deps: what the package itself asks for is not installed with it.
-        vague: the version was read out of a name (an image's tag), so it may be meant otherwise.
+        vague: the version was read out of a name (an image's tag), or stands where a test decides whether it counts.
         elsewhere: it comes from an index that is named beside it, so the usual index says nothing about it.
     """
 
@@ -199,6 +199,7 @@ def stated(
     hashes: tuple[str, ...] = (),
     no_deps: bool = False,
     elsewhere: bool = False,
+    vague: bool = False,
 ) -> Statement | Remark:
     """Return the statement that a PEP 508 requirement is, or a remark that it is none."""
     found = requirement(text)
@@ -218,6 +219,7 @@ def stated(
         hashes=hashes,
         no_deps=no_deps,
         elsewhere=elsewhere,
+        vague=vague,
     )
 
 

@@ -105,6 +105,9 @@ def _python(
     if node is None or text is None:
         return
     version = _filled(text, known, combination).strip()
+    if re.fullmatch(r"\d+(?:\.[x*])?|[x*]", version):
+        # Whichever is newest.
+        return
     match = re.fullmatch(r"(\d+\.\d+)(?:\.(\d+|x))?", version)
     try:
         within = SpecifierSet(f"=={match[1]}.*" if match and match[2] in (None, "x") else f"=={version}")

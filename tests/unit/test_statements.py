@@ -67,6 +67,11 @@ class TestShell:
         assert first[1].unset == ("X",)
         assert second[0].line == 11
 
+    def test_what_a_test_decides(self) -> None:
+        text = "a; if [ $X = 1 ]; then b; else c; fi; d || e; f\ncase $X in\n 1) g;;\nesac\nh && i"
+        said = {command[-1].text: command[-1].conditional for command in commands(text, {})}
+        assert {name for name, conditional in said.items() if conditional} == {"]", "b", "c", "e", "in", "1", "g"}
+
     def test_a_bound_without_quotes_is_marked(self) -> None:
         ((_, plain, quoted),) = commands("pip vllm>=0.8 'vllm>=0.8'", {})
         assert (plain.redirected, quoted.redirected) == (True, False)
@@ -192,6 +197,32 @@ class TestSetup:
     def test_a_file_that_is_read_is_an_inclusion(self) -> None:
         reading = read_setup('r = open("requirements.txt").read().splitlines()\nsetup(install_requires=r)', "setup.py")
         assert _taken(reading) == [(1, "", "requirements.txt", (), False)]
+
+    def test_functions_of_the_module(self) -> None:
+        text = """
+            _deps = [
+                "torch>=2.4",
+                "torchvision",
+            ]
+            def deps_list(*names):
+                return [deps[name] for name in names]
+            def base():
+                if cuda:
+                    return ["triton>=3"]
+                return ["triton<3"]
+            extras = {}
+            extras["torch"] = deps_list("torch", "torchvision")
+            extras["bad"] = deps_list("nothing")
+            setup(install_requires=base(), extras_require=extras)
+            """
+        reading = read_setup(_text(text), "setup.py")
+        assert [(*row, item.vague) for row, item in zip(_said(reading), reading.statements, strict=True)] == [
+            (9, "", "triton", ">=3", True),
+            (10, "", "triton", "<3", True),
+            (2, "extra torch", "torch", ">=2.4", False),
+            (3, "extra torch", "torchvision", "", False),
+        ]
+        assert [remark.place.line for remark in reading.remarks] == [13]
 
     def test_a_file_that_is_read_line_by_line(self) -> None:
         text = """
@@ -628,8 +659,10 @@ class TestProse:
     [
         (is_dockerfile, "Dockerfile.stable.vllm", True),
         (is_dockerfile, "app.dockerfile", True),
-        (is_dockerfile, "Dockerfile_uv", False),
+        (is_dockerfile, "Dockerfile_uv", True),
         (is_dockerfile, "README.md", False),
+        (is_dockerfile, "Dockerfile.cpu.dockerignore", False),
+        (is_dockerfile, "dockerfile.md", False),
         (is_workflow, ".github/workflows/.deprecate/x.yaml", True),
         (is_workflow, ".github/dependabot.yml", False),
         (is_lock, "a/uv.lock", True),
