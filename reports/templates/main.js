@@ -31,6 +31,7 @@ const tellCount = (filters) => {
   const found = ENTRIES.filter((entry) => passes(entry, filters));
   const planned = found.filter((entry) => !entry.pair).length;
   const pairs = RUN.lattice.length ? `, ${found.length - planned} of ${RUN.lattice.length} pairs` : "";
+  byId("peek").textContent = "";
   byId("shown").textContent = `${planned} of ${counted(RUN.cells.length, "cell")}${pairs}`;
   byId("clear").hidden = !FILTERS.some((key) => readRoute().params.get(key));
 };

@@ -60,9 +60,9 @@ const fillSquare = (square, row, column, filters) => {
 const matrixTable = () => {
   const head = h("tr", {}, h("th", { class: "corner", scope: "col" }, h("span", {}, "vLLM →"), h("span", {}, "verl ↓")),
     COLUMNS.map((column, index) =>
-      h("th", { scope: "col", class: index && minor(column) !== minor(COLUMNS[index - 1]) ? "new" : "" }, h("span", {}, column || "none"))));
+      h("th", { scope: "col", class: index && minor(column) !== minor(COLUMNS[index - 1]) ? "new" : "" }, h("span", {}, column || "(none)"))));
   const rows = ROWS.map((row) => h("tr", {},
-    h("th", { scope: "row" }, row || "none"),
+    h("th", { scope: "row" }, row || "(none)"),
     COLUMNS.map((column, index) =>
       h("td", { tabindex: -1, role: "gridcell", "data-row": row, "data-column": column,
         class: index && minor(column) !== minor(COLUMNS[index - 1]) ? "new" : "" }))));
@@ -195,10 +195,9 @@ const matrixView = (view, route) => {
     const link = pin === "open" && panel.querySelector("a");
     if (link) link.focus();
   };
-  const peek = h("p", { class: "peek", "aria-hidden": "true" }, "\u00a0");
-  const matrix = makeMatrix(select, (text) => show(peek, text || "\u00a0"));
+  const matrix = makeMatrix(select, (text) => show(byId("peek"), text));
   const frame = h("div", { class: "frame" }, matrix.element);
-  show(view, frame, h("div", { class: "below" }, KEY_TO_MARKS(), peek), h("div", { class: "under" }, panel, h("section", { class: "card", id: "box", "aria-label": "What should I install?" }, installBox(route, true))));
+  show(view, frame, KEY_TO_MARKS(), h("div", { class: "under" }, panel, h("section", { class: "card", id: "box", "aria-label": "What should I install?" }, installBox(route, true))));
   const update = (next) => {
     current = next;
     matrix.fill(next);
