@@ -124,7 +124,7 @@ def test_engines_take_turns_and_one_sleeps_where_it_can(sleeps: bool, tmp_path: 
 
 
 def test_engine_alone(tmp_path: Path) -> None:
-    code, out = launch(tmp_path, "rollout", on=None, repeats=1)
+    code, out = launch(tmp_path, "rollout", on=None, repeats=1, gpus=2)
     assert (code, result(out)["interleaved"], len(lines(out))) == (0, "none", 2)
 
 

@@ -18,12 +18,16 @@ COMPAT = Path(__file__).parents[1] / "compat"
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
-from benches import ceiling, rollout, sketches, switches, update  # noqa: E402
+from benches import ceiling, rollout, sides, sketches, switches, update  # noqa: E402
 from benches.record import Record, strict  # noqa: E402
 from benches.sides import Fault  # noqa: E402
 from benches.taking_turns import compared  # noqa: E402
 
 from bench.peaks import Ceiling, Numbers  # noqa: E402
+
+
+def apart(one: Path, other: Path) -> dict[str, Any]:
+    return sketches.apart(sketches.read(one), sketches.read(other))
 
 
 def sketch(path: Path, *figures: float, **head: Any) -> Path:
@@ -34,12 +38,12 @@ def sketch(path: Path, *figures: float, **head: Any) -> Path:
 def test_sketches_lie_apart_by_the_length_of_their_difference(tmp_path: Path) -> None:
     one = sketch(tmp_path / "a" / "x", 3.0, 4.0, norm=5.0, loss=0.5)
     other = sketch(tmp_path / "b", 3.0, 4.5, norm=5.4, loss=0.5)
-    found = sketches.apart(one, other)
+    found = apart(one, other)
     assert found == {
         "grad_norm": [5.0, 5.4], "loss": [0.5, 0.5], "relative": pytest.approx(0.1), "mean": 0.25, "most": 0.5,
         "figures": 2,
     }  # fmt: skip
-    assert sketches.apart(one, one)["relative"] == 0.0
+    assert apart(one, one)["relative"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -50,15 +54,15 @@ def test_sketches_that_cannot_be_compared_say_why(
     figures: tuple[float, ...], counts: list[int], why: str, tmp_path: Path
 ) -> None:
     one, other = sketch(tmp_path / "a", 1.0, 2.0), sketch(tmp_path / "b", *figures, counts=counts)
-    found = sketches.apart(one, other)
+    found = apart(one, other)
     assert why in found["why"]
     assert sketches.within(found, "float32") is None
 
 
 def test_nothing_is_not_apart_from_nothing(tmp_path: Path) -> None:
     zero, some = sketch(tmp_path / "a", 0.0), sketch(tmp_path / "b", 1.0)
-    assert sketches.apart(zero, zero)["relative"] == 0.0
-    assert sketches.apart(zero, some)["relative"] == math.inf
+    assert apart(zero, zero)["relative"] == 0.0
+    assert apart(zero, some)["relative"] == math.inf
 
 
 @pytest.mark.parametrize(
@@ -78,11 +82,37 @@ def test_what_is_the_same_depends_on_the_numbers_and_on_a_sides_own_spread(
     assert sketches.within({"relative": relative, "floor": floor}, numbers) is same
 
 
-def test_ranks_are_compared_by_the_worst_of_them(tmp_path: Path) -> None:
-    paths = [str(sketch(tmp_path / name, value)) for name, value in (("a", 1.0), ("b", 1.0), ("c", 1.0), ("d", 1.5))]
-    one = [{"gen": {"path": path}} for path in paths[:2]]
-    other = [{"gen": {"path": path}} for path in paths[2:]]
-    assert compared(one, other, "gen")["relative"] == 0.5
+def ranks(folder: Path, phase: str, *figures: tuple[float, ...]) -> list[dict[str, Any]]:
+    folder.mkdir()
+    return [{phase: {"path": str(sketch(folder / f"{rank}", *held))}} for rank, held in enumerate(figures)]
+
+
+def test_gradients_of_ranks_are_compared_by_the_worst_of_them(tmp_path: Path) -> None:
+    one = ranks(tmp_path / "a", "update_actor", (1.0,), (1.0,))
+    other = ranks(tmp_path / "b", "update_actor", (1.0,), (1.5,))
+    assert compared(one, other, "update_actor")["relative"] == 0.5
+
+
+def test_sequences_are_the_same_whether_ranks_share_or_divide_them(tmp_path: Path) -> None:
+    divided = ranks(tmp_path / "a", "values", (1.0, 2.0), (3.0,))
+    shared = ranks(tmp_path / "b", "values", (1.0, 2.0, 3.0), ())
+    assert compared(divided, shared, "values")["relative"] == 0.0
+    assert compared(divided, shared, "values")["figures"] == 3
+
+
+@pytest.mark.parametrize(
+    ("visible", "rank", "own"),
+    [(None, 1, "1"), ("2,3", 0, "2"), ("GPU-a, GPU-b", 1, "GPU-b"), ("", 1, None)],
+)
+def test_rank_sees_one_gpu_and_takes_it_for_the_first(visible: str | None, rank: int, own: str | None) -> None:
+    found = sides._world(rank, 2, 29500, visible)
+    assert found.get("CUDA_VISIBLE_DEVICES") == own
+    assert (found["RANK"], found["WORLD_SIZE"], found["LOCAL_RANK"]) == (str(rank), "2", "0")
+
+
+def test_more_ranks_than_gpus_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 ranks need as many GPUs, and CUDA_VISIBLE_DEVICES names 1"):
+        sides._world(0, 2, 29500, "0")
 
 
 def test_answers_agree_until_they_part(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class Rollouts(TakingTurns):
         "++actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls=engine_extension.SeeingExtension",
     )
 
+    alone = True
+
     def prepare(self) -> None:
         """Start the engines of both sides, the first one asleep while the second starts, and compare their answers."""
         if len(self.plan.variants) == 1:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ppo.gpu import VISIBLE
+
 _LEAVE_S = 5.0
 _TAIL = 3000
 _LOOK_S = 0.5
@@ -64,7 +66,7 @@ class Side:
         port = _free_port() if ranks > 1 else 0
         with log.open("ab") as file:
             for rank in range(ranks):
-                world = _world(rank, ranks, port) if ranks > 1 else {}
+                world = _world(rank, ranks, port, env.get(VISIBLE)) if ranks > 1 else {}
                 self._ranks.append(_Rank(argv, {**env, **world}, file))
 
     def ask(self, do: str, deadline: float, **order: Any) -> list[dict[str, Any]]:
@@ -191,9 +193,18 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _world(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """Return what torchrun would set for a rank of one host."""
-    return {
+def _world(rank: int, ranks: int, port: int, visible: str | None) -> dict[str, str]:
+    """Return what Ray and verl set for a worker of one host: its rank, and one GPU that is its only one.
+
+    Raises ValueError where fewer GPUs are visible than there are ranks; on a CPU (`visible` is empty) none is named.
+    """
+    found = {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(ranks),
-        "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(ranks),
     }  # fmt: skip
+    if visible == "":
+        return found
+    names = visible.split(",") if visible is not None else [str(index) for index in range(ranks)]
+    if len(names) < ranks:
+        raise ValueError(f"{ranks} ranks need as many GPUs, and {VISIBLE} names {len(names)}")
+    return {**found, VISIBLE: names[rank].strip()}

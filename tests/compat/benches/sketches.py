@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,7 +85,10 @@ def write(path: Path, head: dict[str, Any], figures: array[float]) -> None:
         figures.tofile(file)
 
 
-def read(path: Path) -> tuple[dict[str, Any], array[float]]:
+Sketch = tuple[dict[str, Any], "array[float]"]
+
+
+def read(path: Path) -> Sketch:
     """Return the head and the figures of a sketch."""
     with path.open("rb") as file:
         head = json.loads(file.readline())
@@ -94,13 +97,21 @@ def read(path: Path) -> tuple[dict[str, Any], array[float]]:
     return head, figures
 
 
-def apart(one: Path, other: Path) -> dict[str, Any]:
+def joined(paths: Sequence[Path]) -> Sketch:
+    """Return the sketches of ranks as one, in the order of the ranks; one that holds nothing adds nothing."""
+    figures = array("f")
+    for path in paths:
+        figures.extend(read(path)[1])
+    return {"counts": [len(figures)]}, figures
+
+
+def apart(one: Sketch, other: Sketch) -> dict[str, Any]:
     """Return how far two sketches lie apart, or `why` they cannot be compared.
 
     `relative` is the length of the difference as a share of the first one's, `mean` and `most` the absolute
     difference of a figure; norms and losses are told as they are.
     """
-    (head, first), (head2, second) = read(one), read(other)
+    (head, first), (head2, second) = one, other
     if head["counts"] != head2["counts"]:
         return {"why": "the two sides hold their parameters in other pieces"}
     found: dict[str, Any] = {name: [head[key], head2[key]] for name, key in _TOLD.items() if head.get(key) is not None}

@@ -24,6 +24,8 @@ class TakingTurns:
 
     own: tuple[str, ...] = ()
     """Further words of every side."""
+    alone = False
+    """Whether a side is one process, however many GPUs it has, and not one for each."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -109,7 +111,9 @@ class TakingTurns:
         device, model = self.launch.device, self.launch.model
         given = {one: (*words(self.plan, device, one, model), *self.own) for one in variants}
         spec = {"device": device, "plan": plan, "words": given, "prompts": self.prompts}
-        self.launch.start(name, variants[0], {**spec, "log": str(self.launch.log[name])}, self.plan.gpus)
+        self.launch.start(
+            name, variants[0], {**spec, "log": str(self.launch.log[name])}, 1 if self.alone else self.plan.gpus
+        )
 
     def build(self, name: str, variant: str) -> dict[str, Any]:
         """Have a side built as a variant, and return what it said of itself."""
@@ -124,9 +128,15 @@ class TakingTurns:
 
 
 def compared(one: list[dict[str, Any]], other: list[dict[str, Any]], phase: str) -> dict[str, Any]:
-    """Return how far two sides lie apart in a phase: the ranks' sketches together, by the worst of them."""
-    pairs = [(Path(a[phase]["path"]), Path(b[phase]["path"])) for a, b in zip(one, other, strict=True)]
-    found = [sketches.apart(*pair) for pair in pairs]
+    """Return how far two sides lie apart in a phase.
+
+    Of gradients, of which each rank holds its pieces, by the worst of the ranks; what is computed of sequences is put
+    together first, because ranks may share them on one side and divide them on the other.
+    """
+    mine, theirs = ([Path(rank[phase]["path"]) for rank in side] for side in (one, other))
+    if not phase.startswith("update"):
+        return sketches.apart(sketches.joined(mine), sketches.joined(theirs))
+    found = [sketches.apart(sketches.read(a), sketches.read(b)) for a, b in zip(mine, theirs, strict=True)]
     return max(found, key=lambda told: (told.get("relative") is None, told.get("relative") or 0.0))
 
 

@@ -84,7 +84,7 @@ class Updates:
         if self.cuda:
             import torch
 
-            torch.cuda.set_device(self.rank)
+            torch.cuda.set_device(0)
         self.before = self._room()[0]
         import torch
 
