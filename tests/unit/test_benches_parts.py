@@ -18,7 +18,7 @@ COMPAT = Path(__file__).parents[1] / "compat"
 if str(COMPAT) not in sys.path:
     sys.path.insert(0, str(COMPAT))
 
-from benches import ceiling, rollout, sides, sketches, switches, update  # noqa: E402
+from benches import ceiling, generating, rollout, sides, sketches, switches, update  # noqa: E402
 from benches.record import Record, strict  # noqa: E402
 from benches.sides import Fault  # noqa: E402
 from benches.taking_turns import compared  # noqa: E402
@@ -172,6 +172,23 @@ def test_fields_of_an_engine_are_what_the_configuration_resolves_to() -> None:
     assert frozen.use_dynamic_bsz is True
     assert switches.checkpoints(OmegaConf.create(CONFIG), "actor") is True
     assert switches.checkpoints(OmegaConf.create(CONFIG), "critic") is False
+
+
+@pytest.mark.parametrize(
+    ("key", "run"),
+    [
+        ("enforce_eager", True),
+        ("max_num_batched_tokens", True),
+        ("engine_kwargs.vllm.optimization_level", True),
+        ("free_cache_engine", False),
+        ("log_prob_max_token_len_per_gpu", False),
+        ("agent.num_workers", False),
+        ("n", False),
+    ],
+)
+def test_engine_that_only_generates_reads_a_key_or_not(key: str, run: bool) -> None:
+    assert generating.is_run(f"actor_rollout_ref.rollout.{key}") is run
+    assert not generating.is_run(f"actor_rollout_ref.actor.{key}")
 
 
 class Module:

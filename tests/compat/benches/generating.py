@@ -7,6 +7,7 @@ cache is given back, its weights lie in the host's memory); where it cannot, it 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -32,6 +33,9 @@ SETTLE = (8, 4)
 """So many prompts and new tokens are generated after waking up, before anything is timed."""
 SKETCH = (16, 16)
 _ROLLOUT = "actor_rollout_ref.rollout."
+_AROUND = ("agent.", "checkpoint_engine.", "log_prob_", "multi_turn.", "prometheus.", "trace.", "val_kwargs.")
+_OUTSIDE = frozenset({"free_cache_engine", "n", "mode"})
+"""What differs in these concerns what is around an engine: between two rollouts, or who asks it."""
 _TOLD = (
     "dtype", "load_format", "max_model_len", "max_num_seqs", "enable_chunked_prefill", "max_num_batched_tokens",
     "enable_prefix_caching", "enable_sleep_mode", "enforce_eager", "gpu_memory_utilization", "disable_log_stats",
@@ -49,8 +53,9 @@ class Generating:
         self.rollout: Any = None
         self.asleep = False
         # Now, while the other side is built: what a fork of this process then need not import.
-        import engine_server
-        import vllm.v1.worker.gpu_worker  # noqa: F401
+        with _without_context(self.cuda):
+            import engine_server
+            import vllm.v1.worker.gpu_worker  # noqa: F401
 
         self._made = engine_server.Rollout.configured
 
@@ -67,7 +72,7 @@ class Generating:
 
         configs = [trainer.composed(words) for words in self.spec["words"].values()]
         changed = switches.differing(configs)
-        live = {key: value for key, value in changed.items() if key.startswith(_ROLLOUT) and ".log_prob_" not in key}
+        live = {key: value for key, value in changed.items() if is_run(key)}
         idle = {key: value for key, value in changed.items() if key not in live}
         return {"release": version("verl"), "changed": live, "idle": idle, "blocking": sorted(live)}
 
@@ -204,6 +209,21 @@ class Generating:
             if sample.name.endswith("_total")
         )
         return {"preemptions_so_far": total, "preemptions_by": "vllm:num_preemptions_total"}
+
+
+def is_run(key: str) -> bool:
+    """Return whether an engine that only generates reads a key: those of the rollout, but for what is around it."""
+    name = key.removeprefix(_ROLLOUT)
+    return key.startswith(_ROLLOUT) and not name.startswith(_AROUND) and name not in _OUTSIDE
+
+
+def _without_context(cuda: bool) -> Any:
+    """Return what keeps imports from making a context on a GPU: no engine could be forked from here after that."""
+    if not cuda:
+        return contextlib.nullcontext()
+    import engine_gpu
+
+    return engine_gpu.answered_by_nvml()
 
 
 def _kept(server: Any) -> list[Any]:
