@@ -54,7 +54,9 @@ def _figure(summary: Mapping[str, Any] | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    return NONE if value is None else f"{value:,.4g}"
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 def _ratio(value: float | None) -> str:

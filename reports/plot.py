@@ -86,8 +86,9 @@ def launches(judgement: Mapping[str, Any], label: str) -> Markup:
     Small dots are the raw steps of each launch; the line of a side is its median.
     """
     rows = judgement["launches"]
-    raw = [value for row in rows for value in row["raw"][judgement["dropped"] :] if value is not None]
-    figures = [row["value"] for row in rows if row["value"] is not None]
+    counted = [row for row in rows if row["value"] is not None]
+    raw = [value for row in counted for value in row["raw"][judgement["dropped"] :] if value is not None]
+    figures = [row["value"] for row in counted]
     height, left, right, top, foot = 190, 64, WIDTH - 12, 12, 156
     if not figures:
         return _svg(WIDTH, 40, label, [_text("no launch has a figure", "b-tick", WIDTH / 2, 24, "middle")])
