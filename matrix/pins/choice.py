@@ -18,6 +18,7 @@ from matrix.pins.candidates import Ground, lattice, recorded, with_pin
 from matrix.pins.judge import Judge
 from matrix.pins.option import Option
 from matrix.plan import load_cells
+from matrix.tier import Tier
 
 LOOKS = 6
 """So many candidates for one label have their code compared, one after the other, before the label is given up."""
@@ -73,9 +74,11 @@ def choose(judge: Judge, more: Iterable[str] = ()) -> Choice:
     """
     options = candidates_of(judge, more)
     newest = sorted(options, key=_newest, reverse=True)
+    nearest = sorted(options, key=lambda option: change(option, judge.ground))
+    _look_ahead(judge, newest, nearest)
     proven = first_of((option for option in newest if option.proven(judge.policy)), judge)
     resolvable = first_of(newest, judge)
-    smallest = first_of(sorted(options, key=lambda option: change(option, judge.ground)), judge)
+    smallest = first_of(nearest, judge)
     found: dict[str, tuple[list[Label], Option]] = {}
     for label, option in ((Label.PROVEN, proven), (Label.RESOLVABLE, resolvable), (Label.SMALLEST, smallest)):
         if option is not None:
@@ -83,6 +86,18 @@ def choose(judge: Judge, more: Iterable[str] = ()) -> Choice:
     chosen = [Chosen(labels=tuple(labels), option=judge.completed(option)) for labels, option in found.values()]
     known = judge.options(option.cell for option in newest)
     return Choice(chosen=tuple(chosen), options=known)
+
+
+def _look_ahead(judge: Judge, newest: Sequence[Option], nearest: Sequence[Option]) -> None:
+    """Have the code of the likeliest sets compared at once, side by side, where it was not yet."""
+    first = (
+        next((option for option in newest if option.proven(judge.policy)), None),
+        next((option for option in newest if option.qualifies(judge.policy)), None),
+        next((option for option in nearest if option.qualifies(judge.policy)), None),
+    )
+    cells = {option.cell.name: option.cell for option in first if option is not None and not option.looked}
+    if cells:
+        judge.options(cells.values(), (Tier.RESOLVE, Tier.SURFACE))
 
 
 def candidates_of(judge: Judge, more: Iterable[str] = ()) -> tuple[Option, ...]:
@@ -156,7 +171,8 @@ def _with(cell: Cell, package: str, wanted: SpecifierSet, option: Option, ground
 def first_of(options: Iterable[Option], judge: Judge) -> Option | None:
     """Return the first option that qualifies after its code was compared; None where none of the first few does."""
     looks = 0
-    for option in options:
+    for stale in options:
+        option = judge.known(stale)
         if not option.qualifies(judge.policy):
             continue
         looked = judge.looked_at(option)

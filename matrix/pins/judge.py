@@ -79,6 +79,10 @@ class Judge:
                 self._known[verdict.cell.name] = self._option(verdict)
         return tuple(self._known[name] for name in asked)
 
+    def known(self, option: Option) -> Option:
+        """Return what is known by now of the option's cell."""
+        return self._known.get(option.cell.name, option)
+
     def looked_at(self, option: Option) -> Option:
         """Return the option with its code compared, where nothing deeper says of it yet."""
         if option.looked or not option.resolves:
