@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from matrix.observe import Question
 from matrix.tier import Outcome, Status, Tier
 from tests.unit.fakes import FakeIndex, FakeRelease
 from tests.unit.nightly_fakes import NAME, Nights, axes, lock_text
-from tests.unit.run_fakes import cell
+from tests.unit.run_fakes import FakeChecker, cell
 
 OTHER = "verl0.9.1-vllm0.26.0"
 
@@ -303,3 +305,38 @@ def test_a_night_reads_back_as_it_was(nights: Nights) -> None:
     nights.hold()
     night = nights.hold().night
     assert Night.from_json(json.loads(json.dumps(night.to_json()))) == night
+
+
+def test_a_version_that_the_resolver_moved_names_the_first_bad_release_by_the_two_nights(nights: Nights) -> None:
+    nights.axes = axes(transformers=("5.9.0", "5.10.0", "5.11.0"))
+    nights.checker = Reading(transformers="5.9.0")
+    nights.hold()
+    nights.checker = Reading(transformers="5.11.0", outcomes={"0.24.0": Outcome.BROKEN})
+    held = nights.hold()
+    (shift,) = held.comparison.of(Kind.NEW_FAILURE)
+    assert shift.cause is not None
+    assert shift.cause.line == "release changed: transformers 5.9.0 → 5.11.0"
+    assert shift.boundary == (
+        "the first bad release of transformers is one of 5.10.0, 5.11.0; 5.11.0 is bad "
+        "(last good: 5.9.0; by the two nights)"
+    )
+
+
+def test_where_two_axes_moved_no_release_is_named(nights: Nights) -> None:
+    nights.axes = axes(transformers=("5.9.0", "5.10.0"), torch=("2.11.0", "2.12.0"))
+    nights.checker = Reading(transformers="5.9.0", torch="2.11.0")
+    nights.hold()
+    nights.checker = Reading(transformers="5.10.0", torch="2.12.0", outcomes={"0.24.0": Outcome.BROKEN})
+    (shift,) = nights.hold().comparison.of(Kind.NEW_FAILURE)
+    assert shift.boundary == ""
+
+
+class Reading(FakeChecker):
+    """A checker that reads these releases besides, as a lock has them."""
+
+    def __init__(self, outcomes: Mapping[str, Outcome] | None = None, **versions: str) -> None:
+        super().__init__(outcomes=outcomes or {})
+        self.files = {f"{name}-{version}-py3-none-any.whl": version for name, version in versions.items()}
+
+    def question(self, cell: Cell, versions: Versions) -> Question:
+        return replace(super().question(cell, versions), reads=self.files)

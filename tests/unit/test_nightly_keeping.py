@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from matrix.axes import load_axes
@@ -60,7 +60,7 @@ CELLS = st.builds(
 
 
 @given(cells=st.lists(CELLS, max_size=2).map(tuple))
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_a_night_holds_reads_back(cells: tuple[CellRecord, ...]) -> None:
     held = night(*cells, locks={"sha256:a": {"numpy": "1 aa"}})
     assert Night.from_json(json.loads(json.dumps(held.to_json()))) == held

@@ -8,22 +8,26 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from matrix.cell import Axis, Platform
+from matrix.cell import Axis, Cell, Platform
 from matrix.errors import IndexUnreachableError
 from matrix.gpus.inventory import Inventory
 from matrix.index import Project
+from matrix.job import RunResult
 from matrix.nightly.boundary import between, boundary
 from matrix.nightly.candidates import candidates, release_of
 from matrix.nightly.comparison import Comparison, Kind, compare, dropped, suspects
 from matrix.nightly.look import gone
 from matrix.nightly.machine import is_other_gpu, machine_facts
 from matrix.nightly.record import record_cell
+from matrix.nightly.retry import try_again
 from matrix.nightly.snapshot import Snapshot, data_digest, packages_of, pages_of, releases_of
 from matrix.plan import Planned
 from matrix.store import Store
 from matrix.tier import Outcome, Status, Tier
-from matrix.verdict import judge
+from matrix.verdict import Verdict, judge
 from tests.unit.fakes import FakeIndex, FakeRelease
+from tests.unit.gpu_fakes import H200, T4, FakeDriver
+from tests.unit.gpu_fakes import inventory as gpu_inventory
 from tests.unit.nightly_fakes import FIRST, NAME, axes, night, record, slot
 from tests.unit.run_fakes import cell, finding, observation
 
@@ -341,3 +345,46 @@ def test_of_several_probes_that_got_worse_it_is_told_how_many_were_tried_twice()
     was = night(record(RESOLVED))
     (shift,) = compare(was, night(record(RESOLVED, twice, once, status=Status.BROKEN)))
     assert shift.retry == "tried twice at 1 of 2 probes, bad both times"
+
+
+def test_a_machine_with_gpus_has_their_names_and_the_driver() -> None:
+    facts = machine_facts(FakeDriver(), gpu_inventory(H200, T4), "x86_64, 2 x GPU")
+    assert facts["gpus"] == ["NVIDIA H200 144384 MiB", "NVIDIA T4 15360 MiB"]
+    assert (facts["driver"], facts["cuda_driver"]) == ("580.159.04", "13.0")
+    # A driver that stopped answering leaves what the system tells.
+    assert "driver" not in machine_facts(FakeDriver(silent="gone"), gpu_inventory(H200), "x86_64")
+
+
+# The second try.
+
+
+def _verdict() -> Verdict:
+    return judge(cell(verl="0.9.1", vllm="0.24.0"), [observation(NAME, Tier.SURFACE, Outcome.BROKEN)])
+
+
+def _run(*verdicts: Verdict, interrupted: bool = False) -> RunResult:
+    return RunResult(verdicts=verdicts, tallies=(), at=FIRST, interrupted=interrupted)
+
+
+def test_a_second_try_without_an_answer_says_nothing() -> None:
+    silent = judge(cell(verl="0.9.1", vllm="0.24.0"), [observation(NAME, Tier.SURFACE, Outcome.UNTESTED, "no room")])
+    bad = (slot(Tier.SURFACE, Outcome.BROKEN),)
+    for answer, refused in ((_run(silent), "surface: no room"), (_run(), "nothing was answered")):
+        held = try_again(_verdict(), bad, lambda *asked, answer=answer: answer, None)
+        assert (held.verdict.status, held.tries, held.refused) == (Status.BROKEN, {}, refused)
+
+
+def test_an_interrupt_during_the_second_try_is_one() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        try_again(_verdict(), (slot(Tier.SURFACE, Outcome.BROKEN),), lambda *asked: _run(interrupted=True), None)
+
+
+def test_the_second_try_asks_for_the_failing_probes_of_installed_tiers_only() -> None:
+    asked: list[object] = []
+
+    def again(one: Cell, tiers: frozenset[Tier], probes: tuple[str, ...]) -> RunResult:
+        asked.extend([one.name, sorted(tiers), probes])
+        return _run()
+
+    try_again(_verdict(), (slot(Tier.SURFACE), slot(Tier.IMPORT, probe="compat/test_a.py::test_b")), again, None)
+    assert asked == [NAME, [Tier.IMPORT, Tier.SURFACE], ("test_a.py::test_b",)]
