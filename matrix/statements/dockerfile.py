@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from matrix.statements.images import read_image
-from matrix.statements.installing import read_commands
+from matrix.statements.installing import INDEX_VARIABLES, read_commands
 from matrix.statements.shell import commands
 from matrix.statements.statement import Notes, Reading, Source
 
@@ -157,5 +157,6 @@ def _env(item: Instruction, known: dict[str, str]) -> None:
         return
     for word in words:
         name, _, value = word.text.partition("=")
-        if not word.unset:
-            known[name] = value
+        if not word.unset or name in INDEX_VARIABLES:
+            # Which other index it is does not matter.
+            known[name] = value or "unknown"

@@ -41,6 +41,11 @@ _VALUED = frozenset(
 )
 """Options of pip, uv and conda that take the next word; `-c` is pip's constraint."""
 _INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--index", "--default-index")
+INDEX_VARIABLES = (
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
+    *("UV_INDEX", "UV_DEFAULT_INDEX"),
+)
+"""Variables that name an index or a folder of wheels (pip's and uv's documentation)."""
 _BEFORE = frozenset({"sudo", "time", "env", "exec", "command", "then", "do", "else", "if", "!", "{", "RUN", "$", ">"})
 _PIP = re.compile(r"(?:.*/)?pip(?:3(?:\.\d+)?)?$")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?$")
@@ -52,12 +57,18 @@ def read_commands(
     notes: Notes, text: str, first: int, scope: str, known: Mapping[str, str], force: Force = Force.INSTALLS
 ) -> None:
     """Keep in `notes` what the shell text installs; its first line has the number `first`."""
+    elsewhere = any(is_elsewhere(known[name]) for name in INDEX_VARIABLES if known.get(name))
     for command in commands(text, known, first):
-        read_command(notes, command, scope, force)
+        read_command(notes, command, scope, force, elsewhere=elsewhere)
 
 
-def read_command(notes: Notes, command: Command, scope: str, force: Force = Force.INSTALLS) -> None:
-    """Keep in `notes` what one command installs; nothing where it installs nothing."""
+def read_command(
+    notes: Notes, command: Command, scope: str, force: Force = Force.INSTALLS, *, elsewhere: bool = False
+) -> None:
+    """Keep in `notes` what one command installs; nothing where it installs nothing.
+
+    `elsewhere` says that variables name another index than PyPI.
+    """
     words = list(command)
     while words and (words[0].text in _BEFORE or re.match(r"[A-Za-z_]\w*=", words[0].text)):
         del words[0]
@@ -67,7 +78,7 @@ def read_command(notes: Notes, command: Command, scope: str, force: Force = Forc
     if _CONDA.match(texts[0]) and len(texts) > 1 and texts[1] in ("install", "create"):
         _conda(notes, words[2:], scope, force)
     elif (start := _after_install(texts)) is not None:
-        _pip(notes, words[start:], scope, force)
+        _pip(notes, words[start:], scope, force, elsewhere=elsewhere)
 
 
 def _after_install(texts: Sequence[str]) -> int | None:
@@ -91,10 +102,10 @@ def _after_install(texts: Sequence[str]) -> int | None:
     return None
 
 
-def _pip(notes: Notes, words: Sequence[Word], scope: str, force: Force) -> None:
+def _pip(notes: Notes, words: Sequence[Word], scope: str, force: Force, *, elsewhere: bool) -> None:
     options = {word.text for word in words}
     no_deps = "--no-deps" in options
-    elsewhere = any(_is_elsewhere(url) for url in _values(words, _INDEXES))
+    elsewhere = elsewhere or any(is_elsewhere(url) for url in _values(words, _INDEXES))
     for option, word in _arguments(words):
         if word.unset:
             notes.remark(
@@ -115,7 +126,7 @@ def _values(words: Sequence[Word], options: Sequence[str]) -> Iterator[str]:
             yield value if equals else after.text if after is not None else ""
 
 
-def _is_elsewhere(url: str) -> bool:
+def is_elsewhere(url: str) -> bool:
     """Return whether the address is another index than PyPI and its mirrors."""
     return not re.search(r"pypi|/simple/?$", urlsplit(url).geturl()) or "pytorch" in url or "nvidia" in url
 

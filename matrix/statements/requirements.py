@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
+from matrix.statements.installing import is_elsewhere
 from matrix.statements.statement import Force, Inclusion, Notes, Reading, Source
 
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
@@ -17,6 +19,7 @@ _HASH = re.compile(r"\s--hash[= ](\S+)")
 _OPTION = re.compile(r"\s--[a-z-]+[= ].*$")
 _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
 _TAKES_IN = {"-r": False, "--requirement": False, "-c": True, "--constraint": True}
+_INDEX = re.compile(r"(?:--index-url|--extra-index-url|-i|--find-links|-f)[= ]\s*(\S+)")
 _INDEXES = ("--index-url", "--extra-index-url", "-i", "--find-links", "-f")
 
 
@@ -26,8 +29,12 @@ def read_requirements(text: str, file: str, *, force: Force = Force.ASKS, scope:
     `scope` names what it is installed with (by default the file itself).
     """
     notes = Notes(file, Source.REQUIREMENTS)
-    for line, content in _logical(text):
+    lines = list(_logical(text))
+    for line, content in lines:
         _line(notes, line, content, force, scope or file)
+    named = (_INDEX.match(content) for _, content in lines)
+    if any(is_elsewhere(match[1]) for match in named if match):
+        notes.statements[:] = [replace(item, elsewhere=True) for item in notes.statements]
     return notes.reading()
 
 

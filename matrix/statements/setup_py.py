@@ -7,6 +7,7 @@ in another way is a remark.
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -262,6 +263,10 @@ class _Reader:
                 return self._list(inner)
             case ast.Name(id=name) if isinstance(kept := self._names.get(name), list):
                 return list(kept)
+            case ast.Subscript(slice=ast.Constant(value=str()) as name):
+                with contextlib.suppress(_UnfollowedError):
+                    return self._looked_up(item, [name])
+                return [item]
             case _:
                 return [item]
 

@@ -127,6 +127,12 @@ class TestRequirements:
         assert reading.statements[4].url
         assert str(reading.remarks[1]) == "requirements.txt:15: `not a requirement` is no requirement"
 
+    def test_another_index(self) -> None:
+        text = "--extra-index-url https://download.pytorch.org/whl/cu130\ntorch==2.11.0\n"
+        assert [item.elsewhere for item in read_requirements(text, "r.txt").statements] == [True]
+        text = text.replace("download.pytorch.org/whl/cu130", "pypi.tuna.tsinghua.edu.cn/simple")
+        assert [item.elsewhere for item in read_requirements(text, "r.txt").statements] == [False]
+
     def test_a_line_that_never_ends(self) -> None:
         assert _said(read_requirements("torch \\\n  ==2.0 \\", "r.txt")) == [(1, "r.txt", "torch", "==2.0")]
 
@@ -213,6 +219,7 @@ class TestSetup:
             extras = {}
             extras["torch"] = deps_list("torch", "torchvision")
             extras["bad"] = deps_list("nothing")
+            extras["one"] = [deps["torch"], deps["nothing"]]
             setup(install_requires=base(), extras_require=extras)
             """
         reading = read_setup(_text(text), "setup.py")
@@ -221,8 +228,9 @@ class TestSetup:
             (10, "", "triton", "<3", True),
             (2, "extra torch", "torch", ">=2.4", False),
             (3, "extra torch", "torchvision", "", False),
+            (2, "extra one", "torch", ">=2.4", False),
         ]
-        assert [remark.place.line for remark in reading.remarks] == [13]
+        assert [remark.place.line for remark in reading.remarks] == [13, 14]
 
     def test_a_file_that_is_read_line_by_line(self) -> None:
         text = """
@@ -514,6 +522,10 @@ class TestDockerfile:
         assert by_name["trl"].no_deps
         assert not by_name["transformers"].elsewhere
         assert reading.statements[0].vague
+
+    def test_another_index_by_a_variable(self) -> None:
+        text = "FROM x\nARG URL\nENV UV_EXTRA_INDEX_URL=${URL}\nRUN uv pip install a==1\nFROM x\nRUN pip install a==1\n"
+        assert [item.elsewhere for item in read_dockerfile(text, "Dockerfile").statements] == [True, False]
 
     def test_another_escape(self) -> None:
         text = "# escape=`\nFROM python:3.12-slim\nRUN pip install `\n  torch==2.11.0\n"
