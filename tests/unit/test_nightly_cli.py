@@ -29,6 +29,7 @@ from tests.unit.cli_stack import (
     WORKS,
     Said,
     axes_text,
+    check_golden,
     process,
     record_axes,
     said,
@@ -370,3 +371,11 @@ def test_a_full_disk_is_told_and_the_next_night_goes_on(site: Site, home: Path) 
         assert len(Archive(kept / "nightly").files) == 1
     finally:
         subprocess.run(["umount", "-l", str(kept)], check=True, timeout=20, capture_output=True)
+
+
+def test_the_words_of_the_command_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    heard = said("nightly", "--help")
+    assert heard.code == 0
+    # Python's releases break these lines differently.
+    check_golden("help-nightly.txt", heard.out, loose=True)
