@@ -127,6 +127,22 @@ class TestRequirements:
         assert reading.statements[4].url
         assert str(reading.remarks[1]) == "requirements.txt:15: `not a requirement` is no requirement"
 
+    @pytest.mark.parametrize(
+        ("line", "taken", "remarks"),
+        [
+            ("-r", [], ["the option `-r` is not known"]),
+            ("-e git+https://x.org/y.git#egg=z", [], []),
+            ("--find-links 'x", [], ["`--find-links 'x` cannot be read: No closing quotation"]),
+            ("--pre", [], []),
+            ("./a[b", [], ["`./a[b` is no path"]),
+            ("/abs/path", ["/abs/path"], []),
+        ],
+    )
+    def test_options_and_paths(self, line: str, taken: list[str], remarks: list[str]) -> None:
+        reading = read_requirements(line, "r.txt")
+        assert [item.target for item in reading.inclusions] == taken
+        assert [remark.what for remark in reading.remarks] == remarks
+
     def test_another_index(self) -> None:
         text = "--extra-index-url https://download.pytorch.org/whl/cu130\ntorch==2.11.0\n"
         assert [item.elsewhere for item in read_requirements(text, "r.txt").statements] == [True]
@@ -559,6 +575,43 @@ class TestDockerfile:
     def test_a_compact_version(self) -> None:
         (item,) = read_dockerfile("FROM verlai/verl:vllm017.dev3\n", "Dockerfile").statements
         assert (item.package, str(item.specifier)) == ("vllm", "==0.17.*")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected", "taken", "remarks"),
+    [
+        ("python3.12 -m pip --quiet install a", ["a"], [], 0),
+        ("python3 setup.py install", [], [], 0),
+        ("python -m uv pip install a", ["a"], [], 0),
+        ("uv pip sync r.txt", [], [], 0),
+        ("uv add 'a>=1' --optional x", ["a>=1"], [], 0),
+        ("pip download a", [], [], 0),
+        ("pip", [], [], 0),
+        ("A=1 sudo pip3 install a", ["a"], [], 0),
+        (
+            "pip install -rreq.txt --constraint=c.txt --editable=.[x] -e ./sub",
+            [],
+            ["req.txt", "c.txt", ".", "./sub"],
+            0,
+        ),
+        ("pip install --python-version 3.10 --platform x a", ["a"], [], 0),
+        ("pip install 'a @ https://x.org/a-1.0-py3-none-any.whl'", ["a==1.0"], [], 0),
+        ("pip install https://x.org/not-a-wheel.whl", [], [], 0),
+        ("pip install x.zip@https://y", ["x-zip"], [], 0),
+        ("pip install dist/local -c $UNKNOWN", [], ["dist/local"], 1),
+        ("pip install ./a]b", [], ["./a]b"], 0),
+        ("conda install -c nvidia -n env 'numpy>=1.2' pip=24 bad==x other", ["numpy>=1.2", "pip==24.*"], [], 0),
+        ("conda list", [], [], 0),
+        ("mamba create -n x python=3.11 $V", ["python==3.11.*"], [], 0),
+        ("", [], [], 0),
+        ("# nothing", [], [], 0),
+    ],
+)
+def test_commands_that_install(command: str, expected: list[str], taken: list[str], remarks: int) -> None:
+    reading = read_dockerfile(f"FROM x\nRUN {command}\n", "Dockerfile")
+    assert [f"{item.package}{item.specifier}" for item in reading.statements] == expected
+    assert [item.target for item in reading.inclusions] == taken
+    assert len(reading.remarks) == remarks
 
 
 WORKFLOW = _text(
