@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import nox
@@ -30,6 +30,13 @@ LINT = nox.project.dependency_groups(PYPROJECT, "lint")
 def _named(words: list[str]) -> list[str]:
     """Return the words before the first option: names of cells."""
     return list(takewhile(lambda word: not word.startswith("-"), words))
+
+
+def _ray(words: list[str]) -> list[str]:
+    """Return the requirement on ray where the words name that executor: of VERL_MATRIX_RAY's version, else any."""
+    spreads = "--executor=ray" in words or ("--executor", "ray") in pairwise(words)
+    version = os.environ.get("VERL_MATRIX_RAY")
+    return [f"ray=={version}" if version else "ray"] if spreads else []
 
 
 def _cells() -> list[str]:
@@ -55,9 +62,10 @@ def matrix(session: nox.Session) -> None:
 
     All cells are resolved and their code compared; those of the group `embedded` are installed and probed too, where
     there is room, and on a machine with a GPU those of the group `gpu`, down to that tier. What is not tried here is
-    taken from the evidence that is shipped, and says so. `-- --tiers resolve,surface` is the quick way.
+    taken from the evidence that is shipped, and says so. `-- --tiers resolve,surface` is the quick way. `-- --executor
+    ray` spreads them over a cluster (docs/executors.md), whose version of ray VERL_MATRIX_RAY says.
     """
-    session.install("-e", ".")
+    session.install("-e", ".", *_ray(session.posargs))
     session.run("python", "-m", "matrix", "run", *session.posargs)
 
 

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from pathlib import Path
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE_S = 30.0
 SAID_CHARS = 2000
+UNUSED_S = 14 * 86400.0
+"""A parcel that was not used for so long is removed when another one comes."""
 _DROPPED = ("RAY_", "PYTHON", "CONDA_", "VIRTUAL_ENV", "OMP_NUM_THREADS", "__MODIN", "LD_PRELOAD")
 """Beginnings of the variables that Ray and its environment set for themselves, and that are no setting of a machine."""
 
@@ -60,6 +63,7 @@ def unpack(body: bytes, digest: str, parent: Path | None = None) -> Path:
     root = parent or (Path(cache) if cache else Path.home() / ".cache") / "verl-matrix-parcels"
     folder = root / digest[:16]
     if folder.is_dir():
+        os.utime(folder)
         return folder
     root.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="making-", dir=root))
@@ -72,6 +76,11 @@ def unpack(body: bytes, digest: str, parent: Path | None = None) -> Path:
             made.rename(folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
+    for other in root.iterdir():
+        # Of releases that nobody sends any more, and what a kill left half made.
+        with contextlib.suppress(OSError):
+            if other.stat().st_mtime < time.time() - UNUSED_S:
+                shutil.rmtree(other, ignore_errors=True)
     return folder
 
 

@@ -161,6 +161,18 @@ def test_half_a_parcel_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_parcels_that_nobody_uses_any_more_go(tmp_path: Path) -> None:
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w") as parcel:
+        parcel.writestr("a.py", "")
+    old, used = (carrier.unpack(made.getvalue(), digest * 64, tmp_path) for digest in "12")
+    for folder in (old, used):
+        os.utime(folder, (0, 0))
+    carrier.unpack(b"not looked at", "2" * 64, tmp_path)
+    new = carrier.unpack(made.getvalue(), "3" * 64, tmp_path)
+    assert sorted(tmp_path.iterdir()) == [used, new]
+
+
 def test_the_cache_of_the_user_is_where_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = BytesIO()
     with zipfile.ZipFile(made, "w") as parcel:
