@@ -148,10 +148,13 @@ def between(a: str, b: str) -> str:
     return f"{left or a}..{right or b}"
 
 
-def series(name: str | None, asked: Sequence[Pairing], launches: int, repeats: int | None) -> tuple[Series, ...]:
+def series(
+    name: str | None, asked: Sequence[Pairing], launches: int, repeats: int | None, *, warm: bool = False
+) -> tuple[Series, ...]:
     """Return the series to be run, of `ppo` and of the benches that hold both sides in one launch, under one name.
 
-    Without a name it is that of its content, so that the same words go on where they were.
+    Without a name it is that of its content, so that the same words go on where they were. With `warm` each pairing of
+    `ppo` begins with a launch a side that fills caches and counts nowhere.
     """
     digest = hashlib.sha256(" ".join(sorted(pairing.digest for pairing in asked)).encode()).hexdigest()[:8]
     called = name or f"series-{digest}"
@@ -159,7 +162,7 @@ def series(name: str | None, asked: Sequence[Pairing], launches: int, repeats: i
     both = tuple(pairing for pairing in asked if pairing.recipe.kind is not Kind.PPO)
     found = []
     if whole:
-        found.append(Series(name=called, pairings=whole, launches=launches))
+        found.append(Series(name=called, pairings=whole, launches=launches, warm=warm))
     if both:
         found.append(Series(name=called, pairings=both, launches=1, repeats=repeats or 0))
     return tuple(found)

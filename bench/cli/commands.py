@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     shown.tell(shown.plan_text(made))
     need_devices(compared)
     store.add(*_new(store, standings(compared, "static", _now())))
-    todo = asked.series(args.series, compared, args.launches, args.repeats)
+    todo = asked.series(args.series, compared, args.launches, args.repeats, warm=args.warm)
     name = todo[0].name
     shown.tell(f"series {name}: the same words go on with it")
     launch_all(todo, asked.environments(among), home, store, args.minutes)

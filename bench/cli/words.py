@@ -96,6 +96,7 @@ def _run(parser: Parser) -> None:
     _asked(parser)
     _sizes(parser)
     parser.add_argument("--series", metavar="NAME", help="go on with this one, or name a new one")
+    parser.add_argument("--warm", action="store_true", help="first a launch a side that only fills caches")
     parser.add_argument("--minutes", type=float, metavar="N", help="start no launch after so many minutes")
 
 

@@ -137,7 +137,11 @@ class FakeLauncher:
             whole = seconds(place.side, 10.0)
             figures = {
                 name: Figure.of_steps(name, [value, value, value], WarmUp(steps=1))
-                for name, value in (("throughput", 50_000 / whole), ("seconds/step", whole))
+                for name, value in (
+                    ("throughput", 50_000 / whole),
+                    ("seconds/step", whole),
+                    ("throughput/gen", 9_000 / whole),
+                )
             }
             return Measured(figures=figures, numerics={place.side: numerics[place.side]}, dropped=1)
         phases = {Kind.UPDATE: ("update_actor", "update_critic"), Kind.ROLLOUT: ("gen",)}[place.kind]

@@ -110,6 +110,32 @@ def test_without_pandas_verdicts_are_told_line_by_line(tmp_path: Path, monkeypat
     assert "three-settings-throughput" in line.say("show --claims").out
 
 
+def test_saved_runs_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = on_machine(tmp_path, monkeypatch)
+    for name, middle in (("1", 10.0), ("2", 12.0)):
+        bench = {"fullname": "t", "stats": {"data": [middle + at / 100 for at in range(8)]}, "extra_info": {}}
+        (tmp_path / name).write_text(json.dumps({"machine_info": {}, "benchmarks": [bench]}), encoding="utf-8")
+    both = f"compare {tmp_path}/1 {tmp_path}/2"
+    heard = line.say(both)
+    assert (heard.code, heard.out.startswith("t: seconds: slower, ratio 1.19")) == (0, True)
+    assert json.loads(line.say(f"{both} --json").out)[0]["verdict"] == "slower"
+    alone = line.say(f"compare {tmp_path}/1")
+    assert (alone.code, "nothing that can be compared" in alone.err) == (10, True)
+
+
+def test_a_warm_series_fills_caches_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = on_machine(tmp_path, monkeypatch)
+    assert line.say(f"{HERE} --toggles chunked-prefill --launches 2 --warm").code == 0
+    assert [place.warms for place in line.launched] == [True, True, False, False, False, False]
+
+
+def test_what_cheap_benches_say_is_held_against_ppo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = on_machine(tmp_path, monkeypatch, truth=quicker)
+    heard = line.say(f"{HERE} --toggles chunked-prefill --recipe rollout-short --recipe ppo-short --launches 4")
+    assert heard.code == 0
+    assert "Do the cheap benches agree with ppo" in line.say("show").out
+
+
 def test_cells_are_compared_with_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = on_machine(tmp_path, monkeypatch)
     a, b = "verl0.9.1-vllm0.20.2-torch2.11.0", "verl0.9.1-vllm0.24.0-torch2.11.0"
