@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from matrix.cell import Axis
+from matrix.cell import Axis, parse_name
 from matrix.index.page import split_filename
 from matrix.nightly.record import CellRecord, Night, Slot
 from matrix.tier import Tier
@@ -287,16 +287,24 @@ def newly_there(nights: Nights, cell: CellRecord) -> Cause:
     data, asked = (
         (nights.before.snapshot.get(word) or {}, nights.now.snapshot.get(word) or {}) for word in ("data", "asked")
     )
-    if cell.new:
-        package, _, version = cell.new.partition(" ")
-        known = (nights.before.snapshot.get("lattice") or {}).get(package)
-        if known is not None and version not in known:
-            return cause_of([Fact(label=Label.RELEASE, what=f"{cell.new} is new on the index")])
-        if known is not None:
-            return cause_of([Fact(label=Label.RELEASE, what=f"{cell.new} is among the newest now")])
+    was, has = (night.snapshot.get("lattice") or {} for night in (nights.before, nights.now))
+    new = [
+        f"{name} {version} is new on the index"
+        for name, version in _pins(cell)
+        if name in was and version not in was[name] and version in has.get(name, {})
+    ]
+    if new:
+        return cause_of(Fact(label=Label.RELEASE, what=what) for what in new)
+    if cell.new and cell.new.partition(" ")[0] in was:
+        return cause_of([Fact(label=Label.RELEASE, what=f"{cell.new} is among the newest now")])
     facts = []
     if data[0].get("cells") != data[1].get("cells"):
         facts.append(Fact(label=Label.OURS, what="the cells that are planned"))
     if asked[0] != asked[1]:
         facts.append(Fact(label=Label.OURS, what="what was selected"))
     return cause_of(facts)
+
+
+def _pins(cell: CellRecord) -> list[tuple[str, str]]:
+    """Return the axis and the version of each pin of a cell."""
+    return [(pin.axis.value, str(pin.version)) for pin in parse_name(cell.cell).pins]

@@ -175,17 +175,20 @@ def test_a_cause_is_one_kind_or_unknown(labels: list[Label], label: Label, line:
     assert cause.to_json()["line"] == line
 
 
+THERE: dict[str, Any] = {"lattice": {"vllm": {"0.24.0": {}}, "verl": {"0.9.1": {}}}}
+NOT_YET: dict[str, Any] = {"lattice": {"vllm": {}, "verl": {"0.9.1": {}}}}
+
+
 @pytest.mark.parametrize(
     ("new", "before", "now", "line"),
     [
-        ("vllm 0.28.0", {"lattice": {"vllm": {}}}, {}, "release changed: vllm 0.28.0 is new on the index"),
-        (
-            "vllm 0.28.0",
-            {"lattice": {"vllm": {"0.28.0": None}}},
-            {},
-            "release changed: vllm 0.28.0 is among the newest now",
-        ),
-        ("vllm 0.28.0", {}, {}, "unknown: nothing that was recorded differs"),
+        ("vllm 0.24.0", NOT_YET, THERE, "release changed: vllm 0.24.0 is new on the index"),
+        ("verl 0.9.1", NOT_YET, THERE, "release changed: vllm 0.24.0 is new on the index"),
+        ("", NOT_YET, THERE, "release changed: vllm 0.24.0 is new on the index"),
+        ("vllm 0.24.0", THERE, THERE, "release changed: vllm 0.24.0 is among the newest now"),
+        # A version that no lattice holds may have been there all the time.
+        ("", NOT_YET, NOT_YET, "unknown: nothing that was recorded differs"),
+        ("vllm 0.24.0", {}, {}, "unknown: nothing that was recorded differs"),
         ("", {"data": {"cells": "1"}}, {"data": {"cells": "2"}}, "ours: the cells that are planned"),
         ("", {"asked": {"cells": ["a"]}}, {"asked": {"cells": []}}, "ours: what was selected"),
         ("", {}, {}, "unknown: nothing that was recorded differs"),

@@ -225,6 +225,7 @@ def test_a_new_release_that_is_bad_names_the_first_bad_one_from_stored_answers(n
     nights.cells = (*nights.cells[:2], cell(verl="0.9.1", vllm="0.28.0"))
     nights.new = {"verl0.9.1-vllm0.28.0": "vllm 0.28.0"}
     nights.axes = axes(vllm=("0.24.0", "0.25.0", "0.26.0", "0.27.0", "0.28.0"))
+    nights.snapshot = {"lattice": recorded(nights.axes)}
     nights.checker.outcomes = {"0.28.0": Outcome.BROKEN}
     held = nights.hold()
     (shift,) = held.comparison.of(Kind.NEW_FAILURE)
