@@ -66,7 +66,15 @@ def whole_digest(folder: Path) -> str:
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    return sorted(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return sorted(file for file in path.rglob("*") if file.is_file() and not _is_made(file.relative_to(path)))
+
+
+def _is_made(inner: Path) -> bool:
+    """Return whether a file is none of the probes: bytecode, or what a tool keeps in a hidden folder beside them.
+
+    A wheel of this tool does not carry it either (matrix/bundle/toolwheel.py), and the same probes have one digest.
+    """
+    return any(part == "__pycache__" or part.startswith(".") for part in inner.parts)
 
 
 def _of(folder: Path, files: list[Path]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matrix.bundle.toolwheel import build_tool_wheel
 from matrix.errors import DataError, MatrixError, NewerSchemaError, NothingRanError, ProvisionError, ToolError
 from matrix.executors import carrier, journal, node
 from matrix.executors import errand as wire
@@ -497,3 +499,19 @@ def test_without_gpus_cells_of_this_machine_come_one_after_the_other() -> None:
 def test_the_manner_keeps_to_itself_what_was_answered() -> None:
     told = replace(MANNER, again=True, since=datetime(2026, 1, 1, tzinfo=UTC))
     assert Manner.from_json(told.to_json()) == MANNER
+
+
+def test_probes_in_a_parcel_have_the_digests_that_they_have_here(tmp_path: Path) -> None:
+    """Else what one machine answered would count on none."""
+    from matrix.probing.folder import file_digest, probes_folder, shared_digest, whole_digest
+
+    here = tmp_path / "here" / "compat"
+    shutil.copytree(probes_folder(), here, ignore=shutil.ignore_patterns("__pycache__"))
+    for made in (".pytest_cache/v/x", "kit/__pycache__/cell.pyc", "subjects/.ruff_cache/0.1/x"):
+        (here / made).parent.mkdir(parents=True, exist_ok=True)
+        (here / made).write_text("made by a tool", encoding="utf-8")
+    with zipfile.ZipFile(BytesIO(build_tool_wheel(probes=here))) as wheel:
+        wheel.extractall(tmp_path / "there")
+    there = tmp_path / "there" / "matrix" / "compat"
+    assert (whole_digest(here), shared_digest(here)) == (whole_digest(there), shared_digest(there))
+    assert file_digest(here, "test_ray.py") == file_digest(there, "test_ray.py")
