@@ -225,6 +225,8 @@ def _replaced(installation: Installation) -> Iterator[Contradiction]:
     """Yield what one command asks for twice, and what a later command replaces."""
     for at, item in enumerate(installation.own):
         for later in installation.own[at + 1 :]:
+            if later.force is Force.REMOVES and later.package == item.package:
+                break
             same = item.place == later.place or Force.BOUNDS in (item.force, later.force)
             together = "one command installs both" if same else f"{installation.name} installs one after the other"
             sureness = Sureness.CERTAIN if same else Sureness.POSSIBLE

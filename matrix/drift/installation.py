@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from matrix.statements.repository import Repository
-from matrix.statements.statement import Inclusion, Reading, Source, Statement
+from matrix.statements.statement import Force, Inclusion, Reading, Source, Statement
 
 METADATA = (Source.SETUP, Source.PYPROJECT)
 _AT_ROOT = (Source.DOCKERFILE, Source.WORKFLOW, Source.DOCS)
@@ -43,7 +43,13 @@ class Installation:
     @property
     def effective(self) -> Mapping[str, Statement]:
         """Return the last statement of the place on each package: what is there in the end."""
-        return {item.package: item for item in self.own}
+        found: dict[str, Statement] = {}
+        for item in self.own:
+            if item.force is Force.REMOVES:
+                found.pop(item.package, None)
+            else:
+                found[item.package] = item
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,12 +77,16 @@ def read_command(
         return
     if _CONDA.match(texts[0]) and len(texts) > 1 and texts[1] in ("install", "create"):
         _conda(notes, words[2:], scope, force)
-    elif (start := _after_install(texts)) is not None:
+    elif (start := _after_verb(texts, "install")) is not None:
         _pip(notes, words[start:], scope, force, elsewhere=elsewhere)
+    elif force is Force.INSTALLS and (start := _after_verb(texts, "uninstall")) is not None:
+        for _, word in _arguments(words[start:]):
+            if re.fullmatch(r"[A-Za-z0-9][\w.-]*", word.text) and not word.conditional:
+                notes.say(word.text, word.line, Force.REMOVES, scope=scope)
 
 
-def _after_install(texts: Sequence[str]) -> int | None:
-    """Return where the arguments of an installing command of pip or uv begin, None where it is no such command."""
+def _after_verb(texts: Sequence[str], wanted: str) -> int | None:
+    """Return where the arguments of this command of pip or uv begin, None where it is another."""
     at = 0
     if _PYTHON.match(texts[0]):
         if texts[1:2] != ["-m"]:
@@ -90,12 +94,12 @@ def _after_install(texts: Sequence[str]) -> int | None:
         at = 2
     if texts[at : at + 1] == ["uv"]:
         verb = texts[at + 1 : at + 3]
-        if verb[:1] == ["add"]:
+        if verb[:1] == ["add"] and wanted == "install":
             return at + 2
-        return at + 3 if verb == ["pip", "install"] else None
+        return at + 3 if verb == ["pip", wanted] else None
     if at < len(texts) and _PIP.match(texts[at]):
         for place in range(at + 1, len(texts)):
-            if texts[place] == "install":
+            if texts[place] == wanted:
                 return place + 1
             if not texts[place].startswith("-"):
                 return None

@@ -33,13 +33,14 @@ class Source(StrEnum):
 class Force(StrEnum):
     """What the statement does: asks for a package, installs it, only bounds it, or merely tells of it.
 
-    `asks` is metadata of a project, `installs` a command that runs, `locks` an entry of a lock file, `bounds` a
-    constraint that installs nothing, `overrides` what takes the place of every other statement, `base` what the name
-    of an image tells of what is in it, `tells` is prose.
+    `asks` is metadata of a project, `installs` a command that runs, `removes` one that uninstalls it again, `locks` an
+    entry of a lock file, `bounds` a constraint that installs nothing, `overrides` what takes the place of every other
+    statement, `base` what the name of an image tells of what is in it, `tells` is prose.
     """
 
     ASKS = "asks"
     INSTALLS = "installs"
+    REMOVES = "removes"
     LOCKS = "locks"
     BOUNDS = "bounds"
     OVERRIDES = "overrides"

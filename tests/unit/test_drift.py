@@ -234,6 +234,10 @@ class TestPlaces:
                  "    - run: pip install ray==${{ matrix.t }}\n"},
                 [],
             ),
+            (
+                {"Dockerfile": "FROM x\nRUN pip install ray==1\nRUN pip uninstall -y ray && pip install ray==2\n"},
+                [],
+            ),
             ({"requirements.txt": "numpy<2\n"}, [("likely", "numpy", "requirements.txt:1", "setup.py:1")]),
             ({"requirements-npu.txt": "numpy<2\n"}, [("possible", "numpy", "requirements-npu.txt:1", "setup.py:1")]),
             (
@@ -294,6 +298,8 @@ class TestIndex:
                 [("requires", "certain", "numpy", "Dockerfile:2", "Dockerfile:2")],
             ),
             ("RUN pip install nowhere==1\n", []),
+            # Taken out again.
+            ("RUN pip install vllm==0.24.0 transformers==5.3.0\nRUN pip uninstall -y transformers\n", []),
         ],
     )
     def test_an_image(self, tmp_path: Path, dockerfile: str, expected: list[tuple[str, ...]]) -> None:

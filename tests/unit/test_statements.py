@@ -520,6 +520,7 @@ class TestDockerfile:
             (17, "stage 1", "numpy", "==1.26.4"),
             (19, "stage 1", "flash-attn", "==2.8.1+cu12"),
             (20, "stage 1", "ray", ">=2.41"),
+            (23, "stage 2", "verl", ""),
         ]
         assert _taken(reading) == [
             (15, "stage 1", "requirements.txt", (), False),
@@ -586,6 +587,7 @@ class TestDockerfile:
         ("uv pip sync r.txt", [], [], 0),
         ("uv add 'a>=1' --optional x", ["a>=1"], [], 0),
         ("pip download a", [], [], 0),
+        ("pip uninstall -y a b && uv pip uninstall c ./x || pip uninstall d", ["a", "b", "c"], [], 0),
         ("pip", [], [], 0),
         ("A=1 sudo pip3 install a", ["a"], [], 0),
         (
