@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from matrix.cell import Axis
@@ -27,8 +28,8 @@ def _record(stand: Stand) -> dict[str, Any]:
         "id": failure.id,
         "family": failure.family.value,
         "title": failure.title,
-        "affects": {name: str(wanted) for name, wanted in failure.affects.items()},
-        "mended": {name: str(wanted) for name, wanted in failure.mended.items()},
+        "affects": {name: _range(wanted) for name, wanted in failure.affects.items()},
+        "mended": {name: _range(wanted) for name, wanted in failure.mended.items()},
         "needs": failure.needs,
         "feature": failure.feature,
         "default_path": failure.default_path,
@@ -56,6 +57,11 @@ def _record(stand: Stand) -> dict[str, Any]:
         "told": stand.told,
         "seen": [_seen(item) for item in stand.seen],
     }
+
+
+def _range(wanted: SpecifierSet) -> str:
+    """Return a range with its lower end first, as people write it; a set of clauses has no order of its own."""
+    return ",".join(str(clause) for clause in sorted(wanted, key=lambda one: (one.operator[0] == "<", str(one))))
 
 
 def _seen(item: Observation) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def overview(doc: Mapping[str, Any]) -> dict[str, Any]:
         "failures": [_record(item) for item in doc["failures"]],
         "gpu": _gpu(doc["gpu"]) if doc["gpu"] else None,
         "sections": {name: made for name, made in doc["sections"].items() if name != "benches"},
+        "benched": _benched(doc["sections"].get("benches")),
         "machines": machines(cells),
         "gpus": sorted({name for cell in doc["cells"] for name in _gpus(cell)}),
         "features": _choosable(cells),
@@ -252,6 +253,18 @@ def _finding(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def _record(item: Mapping[str, Any]) -> dict[str, Any]:
     return {**item, "seen": [{**seen, "at": when(seen["at"])} for seen in item["seen"]]}
+
+
+def _benched(section: Mapping[str, Any] | None) -> dict[str, list[str]]:
+    """Return by cell what was measured of it, a line a verdict."""
+    found: dict[str, list[str]] = {}
+    for group in section["groups"] if section else ():
+        for one in group["pairings"]:
+            main = [f"{item['metric']} {item['verdict']}" for item in one["judgements"] if item["main"]]
+            line = f"{one['pairing']} on {one['recipe']}: {', '.join(main)}"
+            for cell in dict.fromkeys(one["cells"].values()):
+                found.setdefault(cell, []).append(line)
+    return found
 
 
 def _gpu(data: Mapping[str, Any]) -> dict[str, Any]:

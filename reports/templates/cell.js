@@ -120,6 +120,7 @@ const cellView = (view, route) => {
     h("div", {}, installCard(entry, full), knownCard(full.known))),
     full.surface ? card("Surface", Object.entries(full.surface.versions).map(([name, version]) => `${name} ${version}`).join(", "),
       h("p", {}, outcome(full.surface.outcome), " ", full.surface.findings.length ? "" : full.surface.reason || "No finding."), findingParts(full.surface.findings)) : null,
+    RUN.benched[entry.cell] ? card("Benches", "", h("ul", { class: "plain" }, RUN.benched[entry.cell].map((line) => h("li", {}, line))), h("p", {}, h("a", { href: address("benches") }, "samples and intervals"))) : null,
     full.probes.length ? card("Installed and probed", "",
       full.deep.map((item) => h("p", { class: item.shipped ? "evidence" : "" }, item.line)),
       full.gpu && full.gpu.ran ? h("p", {}, full.gpu.line) : null,

@@ -21,7 +21,7 @@ const nightlyView = (view) => {
   const data = RUN.sections.nightly;
   const { history } = data;
   show(view,
-    h("header", { class: "title" }, h("h1", { tabindex: -1 }, data.title), h("p", { class: "lead" }, data.denominator, data.before_at ? ` Compared with the night of ${minute(data.before_at)}.` : ""),
+    h("header", { class: "title" }, h("h1", { tabindex: -1 }, data.title), h("p", { class: "lead" }, data.denominator, data.before_at ? `; compared with the night of ${minute(data.before_at)}` : ""),
       data.notes.map((note) => h("p", { class: "note" }, note))),
     h("ul", { class: "counts", "aria-label": "What changed" }, SHIFTS.map(([kind, title, status]) =>
       h("li", { class: `s-${status}` }, h("b", {}, byKind(data.changed, kind)), h("span", {}, title.toLowerCase())))),

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from matrix.cell import Axis
 from matrix.finding import Effect
 from matrix.grid import grid_of
@@ -19,6 +21,7 @@ from reports.page import page
 from tests.unit.gpu_samples import threshold, visit
 from tests.unit.report_samples import CLASH, MOVED, PAIR, sample, seen
 from tests.unit.run_fakes import cell, finding, observation
+from tests.unit.test_reports_benches import sample as made_up_benches
 
 H200 = "x86_64, 16 cores, 128 GiB, 1 x NVIDIA H200"
 CPU = "x86_64, 2 cores, 24 GiB, no GPU"
@@ -73,7 +76,9 @@ NIGHT: dict[str, Any] = {
     "history": [{"stamp": stamp, "at": f"2026-11-{day}T02:00:00+00:00", "counts": COUNTS, "changed": CHANGED}
                 for stamp, day in (("a", 30), ("b", 29))],
 }  # fmt: skip
-SECTIONS: Mapping[str, object] = {"claims": CLAIMS, "nightly": NIGHT}
+with pytest.MonkeyPatch.context() as patch:
+    BENCHES = made_up_benches(patch)
+SECTIONS: Mapping[str, object] = {"benches": BENCHES, "claims": CLAIMS, "nightly": NIGHT}
 
 
 def _held(of: str, *, deep: bool, machine: str = H200, shipped: str = "gpu") -> list[Observation]:
@@ -176,6 +181,8 @@ def evil() -> str:
     doc = json.loads(json.dumps(document(full(), sections=SECTIONS)))
     tools, tiers = doc["tools"], doc["tiers"]
     doc = poisoned(doc)
+    # Its words are those of closed sets; where they are not, it means harm of itself.
+    doc["sections"]["benches"] = BENCHES
     doc["tiers"], doc["tools"] = tiers, {**tools, EVIL_TEXTS[0]: EVIL_TEXTS[1]}
     doc["cells"][0]["cell"] = EVIL_TEXTS[1]
     doc["failures"][0]["sources"] = list(EVIL_TEXTS)

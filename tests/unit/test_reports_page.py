@@ -17,21 +17,27 @@ from matrix.finding import Effect, Kind
 from matrix.grid import grid_of
 from matrix.tier import Outcome, Tier
 from matrix.verdict import judge
+from reports import benches as gathering
 from reports.document import document
+from reports.markdown import summary
 from reports.packing import script_json
-from reports.page import SCRIPTS, STYLES, TEMPLATES, page, policy, shown
+from reports.page import SCRIPTS, STYLES, TEMPLATES, page, policy
+from reports.page import shown as as_text
+from reports.view import READING, brief, brief_cell
+from tests.unit.bench_gathered import some
 from tests.unit.page_data import page_data
 from tests.unit.report_samples import CLASH, DOUBT, EXTRA, GUARDED, HOSTILE, IMAGE, MOVED, PAIR, SWIZZLE, sample, seen
 from tests.unit.run_fakes import cell, finding, observation
+from tests.unit.test_reports_benches import sample as made_up_benches
 
 
 def test_the_page_has_every_cell_in_brief_and_in_full() -> None:
     result = sample(more=5)
-    brief, full = page_data(page(result))
+    told, full = page_data(page(result))
     names = [verdict.cell.name for verdict in result.verdicts]
-    assert [item["cell"] for item in brief["cells"]] == names
+    assert [item["cell"] for item in told["cells"]] == names
     assert [item["cell"] for item in full] == names
-    assert (brief["planned"], brief["counts"]) == (
+    assert (told["planned"], told["counts"]) == (
         result.planned,
         {status.value: count for status, count in result.counts.items()},
     )
@@ -77,8 +83,8 @@ def test_scripts_make_no_markup_of_text_and_nothing_is_loaded(name: str) -> None
 
 
 def test_the_page_tells_chain_moved_to_deviation_and_evidence() -> None:
-    brief, full = page_data(page(sample()))
-    text = json.dumps([brief, full], ensure_ascii=False)
+    told, full = page_data(page(sample()))
+    text = json.dumps([told, full], ensure_ascii=False)
     for words in (
         "vllm 0.33.0 requires transformers>=5.16.1",
         "verl-0.9.1-py3-none-any.whl METADATA",
@@ -89,7 +95,7 @@ def test_the_page_tells_chain_moved_to_deviation_and_evidence() -> None:
         *(item.question.key[:16] for verdict in sample().verdicts for item in verdict.evidence),
     ):
         assert words in text
-    assert "8 of 9 cells ran" in brief["denominator"]
+    assert "8 of 9 cells ran" in told["denominator"]
 
 
 def _only(*verdicts: Any, **more: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -138,9 +144,9 @@ def test_versions_go_from_new_to_old_and_a_pair_of_a_grid_counts_too() -> None:
         seen(cell(verl="0.9.1", vllm=version), Outcome.OK, Outcome.BROKEN) for version in ("0.9.2", "0.24.0", "0.11.0")
     ]
     rows = grid_of(Axis.VERL, Axis.VLLM, replace(sample(), verdicts=tuple(verdicts))).rows
-    brief, _ = _only(seen(cell(verl="0.10.0", vllm="0.9.2"), Outcome.OK, Outcome.OK), lattice=rows)
-    assert brief["versions"] == {"verl": ["0.10.0", "0.9.1"], "vllm": ["0.24.0", "0.11.0", "0.9.2"]}
-    assert [row["cell"] for row in brief["lattice"]] == [verdict.cell.name for verdict in verdicts]
+    told, _ = _only(seen(cell(verl="0.10.0", vllm="0.9.2"), Outcome.OK, Outcome.OK), lattice=rows)
+    assert told["versions"] == {"verl": ["0.10.0", "0.9.1"], "vllm": ["0.24.0", "0.11.0", "0.9.2"]}
+    assert [row["cell"] for row in told["lattice"]] == [verdict.cell.name for verdict in verdicts]
 
 
 def test_a_cell_that_clashes_has_no_command_and_says_why() -> None:
@@ -155,7 +161,7 @@ def test_a_cell_that_clashes_has_no_command_and_says_why() -> None:
     ("value", "expected"), [(3, 3), ("a\x07b\n", "ab\n"), ("plain", "plain"), ("\ud800x", "x"), (None, None)]
 )
 def test_shown_leaves_what_is_no_text(value: object, expected: object) -> None:
-    assert shown(value) == expected
+    assert as_text(value) == expected
 
 
 def test_script_json_is_json_still() -> None:
@@ -172,5 +178,93 @@ def test_templates_are_all_used() -> None:
 
 def test_the_document_of_a_run_without_cells_makes_a_page() -> None:
     empty = replace(sample(), verdicts=(), tallies=(), plan={})
-    brief, full = page_data(page(empty, doc=document(empty)))
-    assert (brief["cells"], full, brief["versions"]) == ([], [], {"verl": [], "vllm": []})
+    told, full = page_data(page(empty, doc=document(empty)))
+    assert (told["cells"], full, told["versions"]) == ([], [], {"verl": [], "vllm": []})
+
+
+def test_a_bench_is_told_on_the_pages_of_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    benches = made_up_benches(monkeypatch)
+    doc = document(sample(), sections={"benches": benches})
+    html = page(sample(), doc=doc)
+    told, _ = page_data(html)
+    assert "benches" not in told["sections"]
+    names = {cell for group in benches["groups"] for one in group["pairings"] for cell in one["cells"].values()}
+    assert set(told["benched"]) == names
+    assert any("checkpointing-critic on ppo-short: throughput slower" in lines for lines in told["benched"].values())
+    assert '<template id="section-benches">' in html
+    assert "section-benches" not in page(sample()).split("<script>")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no-deps", "no-deps"),
+        ("on A100 without a 1, b 2, c 3", "on A100 without a 1, b 2, c 3"),
+        ("no-deps; on A100 without a 1, b 2, c 3, d 4", "no-deps; on A100 without 4 packages of its lock"),
+    ],
+)
+def test_a_long_deviation_is_counted_in_brief(text: str, expected: str) -> None:
+    doc: dict[str, Any] = json.loads(json.dumps(document(sample())))
+    doc["cells"][0] |= {"deviation": text, "patches": ["one"]}
+    told, (full, *_) = page_data(page(sample(), doc=doc))
+    assert told["cells"][0]["differs"][:2] == [f"deviation: {expected}", "patched: 1 patch"]
+    assert full["deviation"] == text
+    doc["cells"][0]["patches"] = ["one", "two"]
+    assert "patched: 2 patches" in page_data(page(sample(), doc=doc))[0]["cells"][0]["differs"]
+
+
+def test_where_a_tier_was_tried_here_counts_before_the_evidence() -> None:
+    shipped = {
+        "tier": "import",
+        "shipped": "cpu",
+        "outcome": "ok",
+        "machines": ["x86_64, 1 x NVIDIA H200"],
+        "line": "s",
+    }
+    untested = {"tier": "import", "shipped": "", "outcome": "untested", "machines": [], "line": "u"}
+    here = {**untested, "outcome": "broken", "machines": ["static"], "line": "h"}
+    doc: dict[str, Any] = json.loads(json.dumps(document(sample())))
+    for tried, expected in (
+        ([untested, shipped], ("ok", "cpu", ["NVIDIA H200"])),
+        ([here, shipped], ("broken", "", [READING])),
+    ):
+        made = brief_cell({**doc["cells"][0], "tried": tried})
+        mark = next(item for item in made["marks"] if item["tier"] == "import")
+        assert (mark["outcome"], mark["shipped"], mark["machines"]) == expected
+    assert brief_cell({**doc["cells"][0], "tried": []})["deepest"] == ""
+
+
+def test_kinds_of_gpu_are_those_where_a_probe_passed() -> None:
+    doc: dict[str, Any] = json.loads(json.dumps(document(sample())))
+    tried = [
+        {"tier": "gpu", "shipped": "gpu", "outcome": outcome, "machines": [machine], "line": ""}
+        for outcome, machine in (
+            ("ok", "x86_64, 8 x NVIDIA H200"), ("broken", "x86_64, 1 x NVIDIA A100"), ("ok", "x86_64, no GPU"),
+        )
+    ]  # fmt: skip
+    assert brief_cell({**doc["cells"][0], "tried": tried})["gpus"] == ["NVIDIA H200"]
+
+
+def test_a_version_that_is_none_stands_last() -> None:
+    doc: dict[str, Any] = json.loads(json.dumps(document(sample())))
+    doc["cells"][0]["axes"]["vllm"] = "main"
+    assert page_data(page(sample(), doc=doc))[0]["versions"]["vllm"][-1] == "main"
+
+
+@pytest.mark.parametrize(
+    ("digest", "shown"),
+    [("sha256:" + "a" * 64, "sha256:aaaaaaaaaa"), ("0.13.9", "0.13.9"), ("x" * 40, "x" * 24), ("uv:1", "uv:1")],
+)
+def test_brief(digest: str, shown: str) -> None:
+    assert brief(digest) == shown
+
+
+def test_the_summary_has_the_benches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "gathered", lambda _: (some("chunked-prefill"),))
+    held = observation(PAIR.name, Tier.BENCH, probe="launch/x")
+    result = replace(sample(), benches=(held,))
+    assert "## Benches" in summary(result)
+    made: dict[str, Any] = document(result)
+    assert made["sections"]["benches"]
+    monkeypatch.setattr(gathering, "gathered", lambda _: ())
+    assert "## Benches" not in summary(result)
