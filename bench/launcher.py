@@ -336,7 +336,7 @@ def _read(place: Place, ended: Ended, out: Path, given: Scratch) -> Ended:
     texts = [given.root / "launch.txt", out / "off.txt", out / "on.txt", out / "side.txt", out / "log.txt"]
     said = "\n".join(text for text in (outcome.tail(path) for path in texts) if text)
     lost = ended.seen.lost or (ended.over if ended.over.startswith(Trouble.GPU_LOST) else "")
-    fault = outcome.fault_of(ended.code, said, over=ended.over)
+    fault = outcome.fault_told(result, ended.code, said, over=ended.over)
     if lost:
         fault = Fault(trouble=Trouble.GPU_LOST, text=lost.removeprefix(f"{Trouble.GPU_LOST}: "))
     if place.kind is Kind.PPO:

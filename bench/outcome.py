@@ -39,6 +39,7 @@ _SIGNS = tuple(
                 "OutOfMemoryError", "CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
                 "No available memory for the cache blocks", "larger than the available KV cache memory",
                 "less than desired GPU memory utilization", "Cannot allocate memory", r"\bMemoryError",
+                "CUDA Error: out of memory", "cudaErrorMemoryAllocation", "can't allocate memory",
             ),
         ),
         (Trouble.KILLED, ("SIGKILL", "killed by signal 9", "Worker unexpectedly exits with a connection error code 2")),
@@ -80,6 +81,17 @@ def fault_of(code: int, text: str, *, over: str = "") -> Fault | None:
         trouble=Trouble.REFUSED if code == REFUSED_CODE else Trouble.FAILED,
         text=f"exit code {code}: {last.strip()[:300]}",
     )
+
+
+def fault_told(result: Mapping[str, Any], code: int, text: str, *, over: str = "") -> Fault | None:
+    """Return the fault of a launch that tells of it itself (`result.json`), else that of its exit code and its text."""
+    told = result.get("fault")
+    if over or not code or not isinstance(told, Mapping):
+        return fault_of(code, text, over=over)
+    found = fault_of(code, f"{told.get('kind')}\n{told.get('text')}")
+    assert found is not None
+    where = " of ".join(str(told[name]) for name in ("where", "variant") if told.get(name))
+    return Fault(trouble=found.trouble, text=f"{where}: {found.text}" if where else found.text)
 
 
 def _line_at(text: str, at: int) -> str:

@@ -145,7 +145,7 @@ def update_tiny() -> Recipe:
     """Return the updates alone of the tiny shape on a CPU, four repeats a side."""
     return Recipe(
         name="update-tiny", kind=Kind.UPDATE, hardware="a CPU with two cores", shape="tiny", prompt=32, response=16,
-        batch=8, steps=5, packages=(), device="cpu", releases=SpecifierSet(">=0.9.0"),
+        batch=16, steps=5, packages=(), device="cpu", releases=SpecifierSet(">=0.9.0"),
     )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def rollout_tiny() -> Recipe:
     """Return the rollout alone of the tiny shape on a CPU, four repeats a side."""
     return Recipe(
         name="rollout-tiny", kind=Kind.ROLLOUT, hardware="a CPU with two cores", shape="tiny", prompt=32, response=16,
-        batch=8, steps=5, packages=(), device="cpu", releases=SpecifierSet(">=0.9.0"),
+        batch=16, steps=5, packages=(), device="cpu", releases=SpecifierSet(">=0.9.0"),
     )  # fmt: skip
 
 

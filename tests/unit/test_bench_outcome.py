@@ -11,6 +11,7 @@ import pytest
 from bench.launched import Fault, Measured, Trouble
 from bench.outcome import (
     fault_of,
+    fault_told,
     of_ppo,
     of_repeats,
     read_result,
@@ -54,6 +55,25 @@ def test_a_fault_says_what_it_was() -> None:
     )
     assert str(fault_of(4, "first\nlast line")) == "failed: exit code 4: last line"
     assert str(fault_of(143, "", over="it was not over after 600 s")) == "hung: it was not over after 600 s"
+
+
+TOLD = {"kind": "OutOfMemoryError", "where": "update_actor", "variant": "on", "text": f"Traceback\n{OOM}"}
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "over", "expected"),
+    [
+        ({"fault": TOLD}, 1, "", "out of memory: update_actor of on: torch.OutOfMemoryError"),
+        ({"fault": {"kind": "AssertionError", "text": "a\nAssertionError: odd"}}, 1, "",
+         "failed: exit code 1: AssertionError: odd"),
+        ({"fault": None}, 1, "", "failed: exit code 1: ValueError: from the log"),
+        ({"fault": TOLD}, 143, "it said nothing for 240 s", "hung: it said nothing for 240 s"),
+        ({"fault": TOLD}, 0, "", "None"),
+        ({}, 0, "", "None"),
+    ],
+)  # fmt: skip
+def test_a_launch_may_tell_of_its_fault_itself(result: dict[str, Any], code: int, over: str, expected: str) -> None:
+    assert str(fault_told(result, code, "ValueError: from the log", over=over)).startswith(expected)
 
 
 def launch(folder: Path, steps: list[dict[str, Any]], **told: Any) -> Path:

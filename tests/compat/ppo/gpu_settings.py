@@ -6,6 +6,7 @@ with the rollout's log-probabilities kept so that they can be compared with the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,7 +177,8 @@ def _packing(where: str, plan: Plan, flash: bool) -> list[str]:
     """Return how a role packs its sequences: only flash-attention keeps packed ones apart."""
     if flash:
         return [f"{where}.ppo_max_token_len_per_gpu={plan.tokens}"]
-    return [f"{where}.ppo_micro_batch_size_per_gpu=8"]
+    # verl wants it to divide the mini-batch.
+    return [f"{where}.ppo_micro_batch_size_per_gpu={math.gcd(8, plan.mini_batch * plan.samples)}"]
 
 
 def _actor(plan: Plan, place: Place, flash: bool) -> list[str]:
