@@ -129,7 +129,10 @@ def repaired(options: Sequence[Option], ground: Ground) -> Iterable[Cell]:
     nearest = sorted(resolved, key=lambda option: change(option, ground))[:_REPAIRS]
     for option in {one.cell.name: one for one in (*newest, *nearest)}.values():
         ways = [found for failure in option.kept.against if (found := _ways(failure, option, ground))]
-        for chosen in itertools.islice(itertools.product(*ways), _WAYS) if ways else ():
+        together = list(itertools.islice(itertools.product(*ways), _WAYS)) if ways else []
+        # One that leads nowhere must not keep the others from being avoided.
+        alone = [(way,) for found in ways for way in found] if len(ways) > 1 else []
+        for chosen in [*together, *alone[:_WAYS]]:
             cell = option.cell
             for package, wanted in chosen:
                 cell = _with(cell, package, wanted, option, ground)
