@@ -88,6 +88,17 @@ class Paired:
         return max((judgement.gathered.gpu_seconds for judgement in self.judgements), default=0.0)
 
 
+SEARCH, CONFIRM = "tune-", "-confirm"
+"""How the series of a search for settings begin, and how that of its confirmation ends."""
+
+
+def reported(gathered: Iterable[Gathered]) -> tuple[Gathered, ...]:
+    """Return what a report shows: all but the trials of a search, which are steps of it and answer nothing alone."""
+    return tuple(
+        item for item in gathered if not item.series.startswith(SEARCH) or item.series.endswith(CONFIRM)
+    )  # fmt: skip
+
+
 def judge(gathered: Iterable[Gathered], *, margin: float = MARGIN) -> tuple[Paired, ...]:
     """Return the pairings of all series, judged, in the order given; CPU and GPU are never one family."""
     groups: dict[tuple[str, str], list[Gathered]] = {}

@@ -13,7 +13,7 @@ from bench.agreement import agreements
 from bench.claims import answers
 from bench.gathered import gathered
 from bench.record import idle
-from bench.verdicts import MARGIN, Paired, judge
+from bench.verdicts import MARGIN, Paired, judge, reported
 from matrix.job import RunResult
 from matrix.observe import Observation
 
@@ -31,7 +31,7 @@ def section(result: RunResult) -> dict[str, object] | None:
 def of_observations(observations: Iterable[Observation], margin: float = MARGIN) -> dict[str, object] | None:
     """Return the section of these observations; None where none is of a bench."""
     kept = tuple(observations)
-    paired = judge(gathered(kept), margin=margin)
+    paired = judge(reported(gathered(kept)), margin=margin)
     unrun = idle(kept)
     if not paired and not unrun:
         return None

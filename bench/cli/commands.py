@@ -18,7 +18,7 @@ from bench.record import comparisons, standings, why
 from bench.series import Series
 from bench.series import run as run_series
 from bench.variant import Pairing
-from bench.verdicts import Paired, advice, judge, table
+from bench.verdicts import Paired, advice, judge, reported, table
 from matrix.errors import MatrixError, NothingRanError, UsageError
 from matrix.evidence import shipped
 from matrix.home import Home
@@ -130,9 +130,9 @@ def show(args: argparse.Namespace) -> int:
     from bench.agreement import table as agreement_table
 
     kept = _kept(args.home, args.evidence)
-    paired = [
-        one for one in judge(gathered(kept), margin=_margin(args)) if not args.series or one.series in args.series
-    ]
+    every = gathered(kept)
+    shown_ = [item for item in every if item.series in args.series] if args.series else reported(every)
+    paired = judge(shown_, margin=_margin(args))
     if args.claims:
         return _claims(args, paired, kept)
     if not paired:

@@ -20,7 +20,7 @@ from bench.series import Series
 from bench.series import run as run_series
 from bench.tuned import CheapBench, confirming
 from bench.tuning import Found, Rules, most_trials, search
-from bench.verdicts import Paired, judge
+from bench.verdicts import CONFIRM, SEARCH, Paired, judge
 from matrix.errors import NothingRanError, UsageError
 from matrix.home import Home
 from matrix.job import now
@@ -68,7 +68,7 @@ def tune(args: argparse.Namespace) -> int:
             )  # fmt: skip
             ends[recipe.name] = search([choice.flip for choice in bench.among], rules, bench)[0]
         flips = frozenset().union(*(end.flips for end in ends.values()))
-        series = confirming(f"{name}-confirm", ppo, among[0].cell, every, flips, args.launches)
+        series = confirming(f"{name}{CONFIRM}", ppo, among[0].cell, every, flips, args.launches)
         if flips:
             for _ in run_series(series, launcher, tell=shown.tell, deadline=deadline):
                 pass
@@ -111,7 +111,7 @@ def _need_gpu(recipe: Recipe) -> None:
 def search_name(cell: str, length: str, rules: Rules, among: Sequence[Choice]) -> str:
     """Return the name of a search: that of its content, so that another space is another search."""
     text = repr((cell, length, rules, [(choice.name, sorted(choice.other.items()), words(among)) for choice in among]))
-    return f"tune-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{SEARCH}{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _plan(

@@ -228,6 +228,11 @@ def test_a_search_finds_flips_and_confirms_them(tmp_path: Path, monkeypatch: pyt
     assert sum(place.kind is Kind.PPO for place in line.launched) == 24
     again = line.say("tune --here --python x")
     assert again.out == heard.out
+    # The trials are steps of the search: shown where its series is named, and in no report.
+    listed = json.loads(line.say("show --json").out)
+    assert {one["pairing"] for one in listed} == {"tuned-defaults", "tuned-guides"}
+    name = heard.err.split("search ")[1].partition(":")[0]
+    assert any(one["pairing"].startswith("alone-0:") for one in json.loads(line.say(f"show {name} --json").out))
     assert len(line.launched) == count
     data = json.loads(line.say("tune --here --python x --json").out)
     assert data["settings"][0].startswith(("critic.", "actor_"))
