@@ -82,13 +82,16 @@ def _read(descriptor: int) -> Errand:
 
 def visit(errand: Errand, folder: Path, say: Say, *, listening: int) -> None:
     """Tell all that comes of a visit; it is stopped once the descriptor `listening` is at its end."""
+    over = threading.Event()
     try:
         visitor = _visitor(errand, folder, say)
-        threading.Thread(target=_end_with, args=(listening, visitor), daemon=True).start()
+        threading.Thread(target=_end_with, args=(listening, visitor, over), daemon=True).start()
         probed = visitor.visit(parse_name(errand.cell), errand.resolved, lambda text: say(wire.note(text)))
         say(wire.done(probed))
     except MatrixError as error:
         say(wire.refused(error))
+    finally:
+        over.set()
 
 
 def _visitor(errand: Errand, folder: Path, say: Say) -> Visitor:
@@ -130,14 +133,15 @@ def granted() -> Machine:
     return replace(this_machine(), gpus=take_inventory().names)
 
 
-def _end_with(listening: int, visitor: Visitor) -> None:
+def _end_with(listening: int, visitor: Visitor, over: threading.Event) -> None:
     """End the visit once whoever asked for it is gone, and this process where the visit does not end itself."""
     while os.read(listening, 1):
         continue
-    timer = threading.Timer(LEAVE_S, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
+    if over.is_set():
+        return
     visitor.stop()
+    if not over.wait(LEAVE_S):
+        os._exit(1)
 
 
 if __name__ == "__main__":

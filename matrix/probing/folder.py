@@ -35,7 +35,11 @@ def file_digest(folder: Path, name: str) -> str:
     path = folder / name
     if not path.is_file():
         return _hex(b"")
-    beside = [inner for inner in sorted(folder.iterdir()) if inner.is_dir() and inner.name not in _SHARED]
+    beside = [
+        inner
+        for inner in sorted(folder.iterdir())
+        if inner.is_dir() and inner.name not in _SHARED and not _is_made(inner.relative_to(folder))
+    ]
     named, unread = [path], [path]
     while unread:
         text = unread.pop().read_text(encoding="utf-8", errors="replace")
