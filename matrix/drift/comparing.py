@@ -76,7 +76,8 @@ def clash(first: Statement, second: Statement, sureness: Sureness, together: str
     else:
         why = f"no version is both in {first.specifier} and in {second.specifier}"
     if first.vague or second.vague:
-        sureness = sureness.weaker
+        tests = any(item.vague and item.force is not Force.BASE for item in (first, second))
+        sureness = Sureness.POSSIBLE if tests else sureness.weaker
     return Contradiction(
         kind=kind, package=first.package, first=first, second=second, sureness=sureness, together=together, why=why
     )

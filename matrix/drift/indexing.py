@@ -124,17 +124,18 @@ class _Asker:
 
     def requires(self, installation: Installation) -> Iterator[Contradiction]:
         """Yield where a pinned release asks for what a statement beside it excludes."""
-        effective = installation.effective
-        beside = [*effective.values(), *installation.taken_in]
-        pythons = [item for item in beside if item.package == PYTHON]
+        stated = [*installation.effective.values(), *installation.taken_in]
+        pythons = [item for item in stated if item.package == PYTHON]
+        platform = Platform(python=_python(pythons))
+        environment = platform.environment()
+        # What is for other machines or pythons is not installed where these requirements hold.
+        beside = [item for item in stated if item.holds(environment)]
         for item in beside:
             if item.pin is None or item.vague or item.package == PYTHON:
                 continue
-            python = _python(pythons)
             metadata = self._read(item.package, item.pin)
             if metadata is None:
                 continue
-            platform = Platform(python=python)
             for wanted in requirements_on(metadata, platform, item.extras):
                 package = canonicalize_name(wanted.name)
                 others = [one for one in beside if one.package == package and one is not item and not one.url]
@@ -189,9 +190,9 @@ def _excluded(
     for other in others:
         if not disjoint(within, other.specifier):
             continue
-        sureness = Sureness.CERTAIN
-        if other.vague or installation.source is Source.DOCS:
-            sureness = Sureness.LIKELY
+        sureness = Sureness.LIKELY if installation.source is Source.DOCS else Sureness.CERTAIN
+        if other.vague:
+            sureness = Sureness.LIKELY if other.force is Force.BASE else Sureness.POSSIBLE
         later = "" if item.place.file != other.place.file or other.place.line <= item.place.line else ", later"
         loose = " (installed without its dependencies)" if item.no_deps else ""
         why = f"{item.package} {item.pin} requires {wanted}{loose}; {other.text} is installed beside it{later}"

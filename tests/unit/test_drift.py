@@ -214,6 +214,16 @@ class TestPlaces:
                 {"Dockerfile": "FROM x\nRUN pip install ray==1 ray==2\n"},
                 [("certain", "ray", "Dockerfile:2", "Dockerfile:2")],
             ),
+            (
+                {"Dockerfile": "FROM x\nRUN if a; then pip install ray==1; fi; pip install ray==2 ray==2.1\n"},
+                [
+                    ("certain", "ray", "Dockerfile:2", "Dockerfile:2"),
+                ],
+            ),
+            (
+                {"Dockerfile": "FROM x\nRUN if a; then pip install numpy==1; fi\nRUN pip install .\n"},
+                [("possible", "numpy", "Dockerfile:2", "setup.py:1")],
+            ),
             # What a file that is included says.
             (
                 {"Dockerfile": "FROM x\nRUN pip install ray==1 -r more.requirements.txt\n",
@@ -298,6 +308,13 @@ class TestIndex:
                 [("requires", "certain", "numpy", "Dockerfile:2", "Dockerfile:2")],
             ),
             ("RUN pip install nowhere==1\n", []),
+            # Only where a test says so, or on another machine.
+            (
+                "RUN pip install vllm==0.24.0\nRUN if x; then pip install transformers==5.3.0; fi\n",
+                [("requires", "possible", "transformers", "Dockerfile:3", "Dockerfile:2")],
+            ),
+            ("RUN pip install vllm==0.24.0 'transformers==5.3.0; platform_machine == \"s390x\"'\n", []),
+            ("RUN pip install 'vllm==0.24.0; python_version < \"3.10\"' transformers==5.3.0\n", []),
             # Taken out again.
             ("RUN pip install vllm==0.24.0 transformers==5.3.0\nRUN pip uninstall -y transformers\n", []),
         ],
