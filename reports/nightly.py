@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from matrix.nightly.comparison import Kind
@@ -12,6 +12,7 @@ from reports.legend import STATUSES
 from reports.markdown import LIMIT_BYTES, escaped, within
 
 if TYPE_CHECKING:
+    from matrix.nightly.comparison import Shift
     from matrix.nightly.course import Held
     from matrix.nightly.record import Night
 
@@ -133,13 +134,13 @@ def _statuses(before: Status | None, now: Status) -> str:
     return now.value if before in (None, now) else f"{before} → {now}"
 
 
-def _told(shift: Any, *, short: bool) -> Iterator[str]:
-    """Yield what there is to say of a cell, a line each."""
+def _told(shift: Shift, *, short: bool, caused: bool = True) -> Iterator[str]:
+    """Yield what there is to say of a cell, a line each; its cause where it is `caused` to be among them."""
     lines = [turn.line for turn in shift.turns] or list(shift.why)
     yield from lines[:1] if short else lines[:_LINES]
     if not short and len(lines) > _LINES:
         yield f"and {len(lines) - _LINES} more probes"
-    if shift.cause is not None:
+    if shift.cause is not None and caused:
         yield f"cause: {shift.cause.line}"
     if shift.boundary:
         yield f"first bad: {shift.boundary}"
@@ -196,15 +197,16 @@ def _table(held: Held, kind: Kind, report_url: str) -> Iterator[str]:
         name = f"`{shift.name}`"
         if report_url:
             name = f"[{name}]({report_url}#cell-{quote(shift.cell)})"
-        told = [line for line in _told(shift, short=kind is Kind.STILL_FAILING) if not line.startswith("cause: ")]
+        told = list(_told(shift, short=kind is Kind.STILL_FAILING, caused=not caused))
         cause = [escaped(_cut(shift.cause.line if shift.cause else ""))] if caused else []
-        columns = [name, escaped(_statuses(shift.before, shift.now)), *cause, escaped(_cut("; ".join(told)))]
+        what = "<br>".join(escaped(_cut(line)) for line in told)
+        columns = [name, escaped(_statuses(shift.before, shift.now)), *cause, what]
         yield f"| {' | '.join(columns)} |"
     if folded:
         yield from ("", "</details>")
 
 
-_LONGEST = 400
+_LONGEST = 240
 
 
 def _cut(words: str) -> str:

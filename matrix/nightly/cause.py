@@ -14,6 +14,7 @@ from typing import Any
 from packaging.version import Version
 
 from matrix.cell import Axis, parse_name
+from matrix.errors import UsageError
 from matrix.index.page import split_filename
 from matrix.nightly.record import CellRecord, Night, Slot
 from matrix.tier import Tier
@@ -306,5 +307,8 @@ def newly_there(nights: Nights, cell: CellRecord) -> Cause:
 
 
 def _pins(cell: CellRecord) -> list[tuple[str, str]]:
-    """Return the axis and the version of each pin of a cell."""
-    return [(pin.axis.value, str(pin.version)) for pin in parse_name(cell.cell).pins]
+    """Return the axis and the version of each pin of a cell; none of a name that this release does not know."""
+    try:
+        return [(pin.axis.value, str(pin.version)) for pin in parse_name(cell.cell).pins]
+    except UsageError:
+        return []
