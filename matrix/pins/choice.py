@@ -82,7 +82,8 @@ def choose(judge: Judge, more: Iterable[str] = ()) -> Choice:
     found: dict[str, tuple[list[Label], Option]] = {}
     for label, option in ((Label.PROVEN, proven), (Label.RESOLVABLE, resolvable), (Label.SMALLEST, smallest)):
         if option is not None:
-            found.setdefault(option.cell.name, ([], option))[0].append(label)
+            exact = judge.as_tried(option) if label is Label.PROVEN else option
+            found.setdefault(option.cell.name, ([], exact))[0].append(label)
     chosen = [Chosen(labels=tuple(labels), option=judge.completed(option)) for labels, option in found.values()]
     known = judge.options(option.cell for option in newest)
     return Choice(chosen=tuple(chosen), options=known)

@@ -83,6 +83,18 @@ class Judge:
         """Return what is known by now of the option's cell."""
         return self._known.get(option.cell.name, option)
 
+    def as_tried(self, option: Option) -> Option:
+        """Return the option as of the day on which it was tried, where that is the very set that was tried.
+
+        What its pins leave open may come to newer releases today; then another set than the tried one would be told.
+        """
+        deepest = option.proof.deepest
+        if deepest is None or not deepest.other_lock or option.cell.as_of is not None:
+            return option
+        (then,) = self.options([replace(option.cell, as_of=deepest.at)])
+        same = then.resolves and then.proof.deepest is not None and not then.proof.deepest.other_lock
+        return self.looked_at(then) if same and then.qualifies(self.policy) else option
+
     def looked_at(self, option: Option) -> Option:
         """Return the option with its code compared, where nothing deeper says of it yet."""
         if option.looked or not option.resolves:

@@ -125,7 +125,7 @@ def read_environment(python: str) -> Stack:
         if item.version is not None and item.name not in seen:
             seen[item.name] = Statement(
                 package=item.name,
-                where=str(item.where),
+                where=item.where.name,
                 text=f"{item.name}=={item.version}",
                 specifier=SpecifierSet(f"=={item.version}"),
                 version=item.version,

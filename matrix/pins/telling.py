@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matrix.cell import Axis
+from matrix.cell import VARIANTS, Axis
 from matrix.failure import Failure
 from matrix.pins.choice import Choice, Chosen
 from matrix.pins.option import Option
@@ -30,6 +30,9 @@ def head(stack: Stack, want: Want, policy: Policy) -> list[str]:
     loss = f"; at most {policy.max_slowdown:.1%} slower" if policy.max_slowdown is not None else ""
     lines.append(f"policy  proven means tried at {policy.min_tier}{gpu} or deeper{loss}{uses}")
     shown = [f"note    {note.line}" for note in stack.notes[:_NOTES]]
+    builds = [f"{axis.value}-{word}" for axis, words in VARIANTS.items() for word in words]
+    shown += [f"note    {name} is a build of its own; the sets below are of the ordinary one" for name in builds if
+              name in stack.have]  # fmt: skip
     if len(stack.notes) > _NOTES:
         shown.append(f"note    {len(stack.notes) - _NOTES} more notes on the input; --json has them all")
     return [_cut(line) for line in [*lines, *shown]]

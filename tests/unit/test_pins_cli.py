@@ -25,7 +25,7 @@ from matrix.pins import output
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
 from tests.unit.cli_home import bare_interpreter, fresh_home
-from tests.unit.cli_stack import Said, record_axes, said, stocked
+from tests.unit.cli_stack import Said, check_golden, record_axes, said, stocked
 from tests.unit.failure_samples import changed
 from tests.unit.http_server import Site, wheel
 from tests.unit.run_fakes import finding, observation
@@ -381,6 +381,12 @@ def test_a_freeze_may_come_on_standard_input_and_an_environment_by_its_python(
     heard = ask(site, home, "--here", sys.executable, "--to", "vllm==0.25.0", "--to", "verl==0.9.1")
     assert heard.code == 0
     assert "have    no exact version of the stack" in heard.out or "have    " in heard.out
+
+
+def test_the_words_of_pins_are_frozen() -> None:
+    heard = said("pins", "--help")
+    assert heard.code == 0
+    check_golden("help-pins.txt", heard.out, loose=True)
 
 
 def test_a_full_disk_or_a_folder_that_cannot_be_written_is_told(
