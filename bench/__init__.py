@@ -1,1 +1,1 @@
-"""Benches: launches of verl in turns, their figures and verdicts (`python -m bench`); and how fast the tool itself is."""
+"""Benches: launches of verl in turns, their figures and verdicts (`python -m bench`); the speed of the tool itself."""

@@ -12,6 +12,7 @@ import pytest
 from bench.front import Entry, Front, entries, subject_of
 from bench.front import machine_info as gpus_of
 from bench.recipes import Kind
+from matrix.errors import NothingRanError
 from matrix.home import Home
 
 
@@ -73,9 +74,17 @@ def front(request: pytest.FixtureRequest) -> Front:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_sessionfinish() -> Iterator[None]:
-    """Let the plug-in tell that nothing is saved where all was skipped; that is no error of the session."""
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Make a session in which all was skipped one in which nothing ran, with the exit code of that.
+
+    The plug-in warns that it saves nothing then, which is told and no error of its own.
+    """
     from pytest_benchmark.logger import PytestBenchmarkWarning
+
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped, ran = (bool(reporter and reporter.stats.get(name)) for name in ("skipped", "passed"))
+    if skipped and not ran and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = NothingRanError.exit_code
 
     with warnings.catch_warnings():
         warnings.simplefilter("default", PytestBenchmarkWarning)

@@ -157,7 +157,8 @@ def _lacking(wanted: int) -> str:
     if len(found.gpus) >= wanted:
         return ""
     why = f": {found.why}" if found.why else ""
-    return f"it needs {wanted} GPU{'s' if wanted > 1 else ''}, and there are {len(found.gpus)}{why}"
+    count = len(found.gpus)
+    return f"it needs {wanted} GPU{'s' if wanted > 1 else ''}, and there {'is' if count == 1 else 'are'} {count}{why}"
 
 
 def _extra(entry: Entry, paired: Paired, judgement: Judgement) -> dict[str, Any]:

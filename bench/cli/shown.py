@@ -66,7 +66,9 @@ def plan_text(plan: BenchPlan) -> str:
             f"{name} {row.standing}: {row.why}" if row.could is None else f"{name} {_planned(row, plan.margin)}"
         )
     total = f"{plan.minutes:.0f} minutes, {plan.gpu_minutes:.0f} of GPU time"
-    lines.append(f"{total}; {plan.family} comparisons are judged together, so each at {0.05 / max(1, plan.family):.3g}")
+    if plan.family > 1:
+        total += f"; {plan.family} comparisons are judged together, so the first at {0.05 / plan.family:.3g}"
+    lines.append(total)
     return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
 
 
