@@ -88,7 +88,7 @@ def tiers(args: argparse.Namespace) -> frozenset[Tier]:
     if args.tiers is None:
         # What was made from a lock is that cell, whose surface is read where there is an index.
         static = (set() if _made_here(args) else {Tier.SURFACE}) if here else STATIC
-        return frozenset({*static, Tier.IMPORT, Tier.BEHAVE, *([Tier.GPU] if gpus().gpus else [])})
+        return frozenset({*static, Tier.IMPORT, Tier.BEHAVE, *([Tier.GPU] if _spreads(args) or gpus().gpus else [])})
     found = set()
     can = BUILT if hasattr(args, "probes") else tuple(sorted(STATIC, key=lambda tier: tier.depth))
     for word in filter(None, (word.strip() for word in args.tiers.split(","))):
@@ -104,6 +104,11 @@ def tiers(args: argparse.Namespace) -> frozenset[Tier]:
     if here:
         return frozenset(found - {Tier.RESOLVE})
     return frozenset(found | {Tier.RESOLVE} if any(tier.is_deep for tier in found) else found)
+
+
+def _spreads(args: argparse.Namespace) -> bool:
+    """Return whether cells are visited on other machines, which may have the GPUs that this one has not."""
+    return bool(getattr(args, "executor", LOCAL) != LOCAL)
 
 
 def _made_here(args: argparse.Namespace) -> bool:
@@ -128,7 +133,7 @@ def deep(args: argparse.Namespace, planned: Sequence[Planned], wanted: frozenset
     if not hasattr(args, "probes") or not any(tier.is_deep for tier in wanted):
         return frozenset()
     asked = args.tiers is not None or args.here is not None
-    groups = {EMBEDDED, GPU_GROUP} if gpus().gpus else {EMBEDDED}
+    groups = {EMBEDDED, GPU_GROUP} if _spreads(args) or gpus().gpus else {EMBEDDED}
     return frozenset(item.cell.name for item in planned if asked or groups & set(item.groups))
 
 
@@ -211,7 +216,7 @@ def open_executor(
     from matrix.executors.manner import open_visitor
 
     how = manner(args)
-    if getattr(args, "executor", LOCAL) != LOCAL:
+    if _spreads(args):
         from matrix.cli.executors import open_cluster
 
         return open_cluster(args, how, home, store, resolver.lock)

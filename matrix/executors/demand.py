@@ -93,10 +93,10 @@ class Machine:
 def most_gpus(needs: Iterable[Need], machines: Sequence[Machine]) -> int:
     """Return how many GPUs a cell is given: as many as its most demanding probe, no more than one machine has.
 
-    1 at least: where no machine has any, the cell waits for one, or says that there is none.
+    Where no machine has any it goes without, and its probes on GPUs say that there is none, as on a machine by itself.
     """
     most = max((need.gpus for need in needs), default=1)
-    return max(min(most, max((machine.gpus for machine in machines), default=1)), 1)
+    return min(most, max((machine.gpus for machine in machines), default=0))
 
 
 def kinds_that_do(needs: Sequence[Need], machines: Sequence[Machine]) -> tuple[str, ...]:

@@ -124,7 +124,9 @@ class Spread:
         given, gpus, kinds = self.given, 0, self.given.kinds
         if Tier.GPU in self.manner.tiers:
             needs = needs_of(self.probes())
-            gpus, kinds = given.gpus or most_gpus(needs, machines), kinds or kinds_that_do(needs, machines)
+            # A cluster that grows is asked for what it does not have yet.
+            gpus = given.gpus or most_gpus(needs, machines) or int(given.patience_s > 0)
+            kinds = kinds or kinds_that_do(needs, machines)
         least = Demand(gpus=gpus, cpus=given.cpus or 1, memory=given.memory, kinds=kinds)
         # What nobody asked for keeps no cell from a small machine where there is no other.
         able = [machine for machine in machines if machine.fits(least)]

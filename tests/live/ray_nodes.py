@@ -77,7 +77,7 @@ def copy_tool(folder: Path, *, count: int = 5, seconds: float = 1.5, deadly: str
 
     In the cell `deadly` the third of them kills the worker of Ray that it runs under.
     """
-    skipped = shutil.ignore_patterns("__pycache__", "evidence", "out")
+    skipped = shutil.ignore_patterns("__pycache__", "out")
     for name in ("matrix", "reports", "bench"):
         shutil.copytree(ROOT / name, folder / name, ignore=skipped)
     shutil.copytree(ROOT / "tests" / "compat", folder / "tests" / "compat", ignore=skipped)

@@ -115,6 +115,23 @@ def test_a_driver_killed_on_the_way_is_taken_up_again(tmp_path: Path, cluster: N
     assert "There is no run to go on with" in made.told
 
 
+def test_an_interrupt_ends_what_runs_and_keeps_what_was_finished(tmp_path: Path, cluster: Nodes, tool: Make) -> None:
+    made = tool()
+    for _ in range(2):
+        cluster.add()
+    run = made.start(*over(cluster, made, *VERSIONS[:2]))
+    until(lambda: len(made.stored) >= 3, 120, "the third observation")
+    os.killpg(run.pid, signal.SIGINT)
+    assert ended(run, made, 90) == 130, made.told
+    until(lambda: not at_work(tmp_path), 60, "the end of what ran for the interrupted driver")
+    kept = made.stored
+    assert 3 <= len(kept) < 10
+    assert made.run("--resume") == 0, made.told
+    assert made.stored[: len(kept)] == kept
+    assert set(counted(made.stored).values()) == {1}
+    assert len(made.stored) == 10
+
+
 def test_a_cell_that_is_lost_wherever_it_goes_is_untested(tmp_path: Path, cluster: Nodes, tool: Make) -> None:
     made = tool(deadly=NAMES[0], seconds=0.2)
     for _ in range(2):

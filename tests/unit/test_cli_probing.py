@@ -43,6 +43,7 @@ def _args(words: str) -> argparse.Namespace:
         ("run --tiers resolve,surface", {R, S}, set()),
         ("run --tiers import", {R, M}, {ONE, OTHER}),
         ("run --tiers behave,gpu", {R, B, G}, {ONE, OTHER}),
+        ("run --executor ray", {R, S, M, B, G}, {ONE}),
         ("run --here", {S, M, B}, {ONE, OTHER}),
         ("run --here --tiers import", {M}, {ONE, OTHER}),
         ("check verl==0.9.1", {R, S}, set()),

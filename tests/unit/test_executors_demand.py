@@ -46,7 +46,7 @@ def test_the_needs_of_the_shipped_probes_are_read_from_their_marks(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("needs", "there", "expected"),
-    [((), [], 1), ((1, 2), [H200], 2), ((1, 2), [T4, SMALL], 1), ((1, 4), [PLAIN], 2), ((2,), [SMALL], 1)],
+    [((), [], 0), ((1, 2), [H200], 2), ((1, 2), [T4, SMALL], 1), ((1, 4), [PLAIN], 2), ((2,), [SMALL], 0)],
 )
 def test_a_cell_gets_as_many_gpus_as_its_probes_ask_for(
     needs: tuple[int, ...], there: list[Machine], expected: int

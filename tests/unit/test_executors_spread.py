@@ -300,6 +300,9 @@ def test_an_environment_that_is_there_needs_no_lock(tmp_path: Path) -> None:
         ([H200], Given(), Tier.GPU, (2, 2, 16, ())),
         ([T4, SMALL], Given(), Tier.GPU, (1, 2, 16, ())),
         ([H200], Given(gpus=4), Tier.GPU, (4, 2, 16, ())),
+        # Without any it goes all the same, unless some may come.
+        ([SMALL], Given(), Tier.GPU, (0, 2, 16, ())),
+        ([SMALL], Given(patience_s=60), Tier.GPU, (1, 2, 16, ())),
         # On a T4 most probes have too little; of a card that Ray has no name for nobody knows.
         ([T4, H200, SMALL], Given(), Tier.GPU, (2, 2, 16, ("H200",))),
         ([PLAIN, H200], Given(), Tier.GPU, (2, 2, 16, ("H200",))),
