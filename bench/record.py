@@ -55,7 +55,7 @@ def _comparison(paired: Paired, judgement: Judgement, at: datetime) -> Observati
         "n": list(found.n),
         "verdict": found.verdict.value,
         "better": found.metric.better.value,
-        "kind": kind,
+        "kind": _kind(paired, kind),
         "main": judgement.main,
         "beyond_tolerance": False,
         "reason": note(found),
@@ -76,12 +76,17 @@ def _number(paired: Paired, number: Number, at: datetime) -> Observation:
         "n": list(found.n),
         "verdict": number.kept.value,
         "better": Better.LOWER.value,
-        "kind": "numerics",
+        "kind": _kind(paired, "numerics"),
         "main": False,
         "beyond_tolerance": number.kept is Kept.MOVED,
         "reason": f"tolerance {number.tolerance.margin:.0%}: {number.tolerance.why}",
     }
     return _observed(paired, judgement, number.name, data, at, number.kept.value)
+
+
+def _kind(paired: Paired, kind: str) -> str:
+    """Return what a comparison is of; on a CPU it is an exercise, from which nobody may take what an upgrade costs."""
+    return "exercise" if paired.device == "cpu" else kind
 
 
 def _named(paired: Paired, judgement: Judgement) -> dict[str, object]:

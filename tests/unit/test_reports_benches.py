@@ -146,6 +146,8 @@ def test_comparisons_are_kept_for_those_who_know_no_statistics() -> None:
     assert idle(kept) == ()
     assert len({item.question.key for item in kept}) == len(kept)
     assert "ratio 0." in by_probe["compare/ppo-short/x/throughput"].reason
+    cpu = comparisons(judge([some("x", device="cpu", recipe="ppo-tiny")]), AT)
+    assert {item.detail["comparison"]["kind"] for item in cpu} == {"exercise"}  # type: ignore[index]
     (lost,) = judge([some("x", reasons=["another GPU"])])
     assert why(lost.main[0].comparison) == "throughput: incomparable, another GPU"
     json.dumps([dict(item.detail) for item in kept], allow_nan=False)
