@@ -30,11 +30,12 @@ MEANS = (
 """How it is done: taken over too, unless something else is said."""
 
 
-def add(parser: argparse.ArgumentParser, whole: Callable[[str], int]) -> None:
+def add(parser: argparse.ArgumentParser, whole: Callable[[str], int], *, resume: bool = True) -> None:
     """Add the options to the parser of `run`; `whole` reads a number above 0."""
     group = parser.add_argument_group("where cells are visited (docs/executors.md)")
     group.add_argument("--executor", choices=NAMES, default=NAMES[0], help="default: %(default)s; `ray`: a cluster")
-    group.add_argument("--resume", action="store_true", help="go on with the last run, which was cut short")
+    if resume:
+        group.add_argument("--resume", action="store_true", help="go on with the last run, which was cut short")
     group.add_argument("--address", metavar="ADDRESS", help="ray: the cluster (default: RAY_ADDRESS, else one here)")
     group.add_argument("--gpus", type=whole, metavar="N", help="ray: GPUs a cell at tier gpu (default: as probes need)")
     group.add_argument("--accelerator", action="append", default=[], metavar="TYPE", help=_ACCELERATOR)

@@ -56,7 +56,8 @@ def words(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--newest", type=_count, default=2, metavar="N", help=_NEWEST)
     group.add_argument("--as-of", dest="exclude_newer", metavar="DATE", help="the same as --exclude-newer")
     group.add_argument("--wait", type=_count, default=0, metavar="SECONDS", help=_WAIT)
-    parser.set_defaults(max_age=MAX_AGE_H)
+    # A nightly goes on by itself where it was cut short: what was answered is in the store.
+    parser.set_defaults(max_age=MAX_AGE_H, resume=False)
 
 
 _CELLS = "cells by name, as for `run`; may be repeated"
@@ -75,18 +76,22 @@ def _count(text: str) -> int:
 
 def run(args: argparse.Namespace, front: Front) -> int:
     """Hold a night, write its reports, and say what is new; 0 nothing, 1 new failures."""
+    from matrix.cli import executors
     from matrix.home import Home
     from matrix.nightly.archive import Archive
     from matrix.nightly.course import hold
     from matrix.nightly.turn import turn
 
     home, out = Home.find(args.home), _out(args)
+    executors.take_up(args, home)
     home.prepare()
     folder = home.store.parent / FOLDER
     with turn(folder, wait_s=float(args.wait)):
         archive = Archive(folder)
-        course = _course(args, front, home, archive)
-        held = hold(course)
+        journal = executors.begin(args, home) if args.executor != executors.NAMES[0] else None
+        held = hold(_course(args, front, home, archive))
+        if journal is not None and not held.result.interrupted:
+            journal.end()
         history = _history(archive, held)
         files = front.write_nightly(held, history, out, report_url=args.report_url)
         if held.counts:

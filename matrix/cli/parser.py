@@ -271,6 +271,7 @@ def _add_nightly(commands: _Commands) -> None:
     _evidence(parser)
     _target(parser)
     _probes(parser)
+    executors.add(parser, _positive, resume=False)
 
 
 def _positive(text: str) -> int:

@@ -15,6 +15,7 @@ import pytest
 import matrix.store
 import reports.build
 from matrix.cli import nightly, wiring
+from matrix.errors import ToolError
 from matrix.gpus.inventory import Inventory
 from matrix.job import RunResult
 from matrix.nightly.archive import Archive
@@ -379,3 +380,21 @@ def test_the_words_of_the_command_are_frozen(monkeypatch: pytest.MonkeyPatch) ->
     assert heard.code == 0
     # Python's releases break these lines differently.
     check_golden("help-nightly.txt", heard.out, loose=True)
+
+
+def test_options_of_a_cluster_need_one(site: Site, home: Path) -> None:
+    heard = night(site, home, "--address", "127.0.0.1:1")
+    assert (heard.code, "--address goes with --executor ray." in heard.err) == (2, True)
+
+
+def test_a_cluster_that_is_not_there_leaves_what_is_static(
+    site: Site, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*args: object) -> object:
+        raise ToolError("There is no cluster here.")
+
+    monkeypatch.setattr("matrix.cli.executors.open_cluster", none)
+    heard = night(site, home, "--executor", "ray", "--tiers", "resolve,surface,import", "--cells", "*0.24.0")
+    assert heard.code == 6
+    assert "There is no cluster here." in heard.err
+    assert heard.out.startswith("first night: ")
