@@ -32,6 +32,7 @@ DATA = (
     "matrix/config/wiring.toml",
     "matrix/doctor/generic.toml",
     "matrix/doctor/variables.toml",
+    "matrix/executors/accelerators.toml",
     *(f"matrix/failures/{family}.toml" for family in Family),
     "matrix/memory/constants.toml",
     "matrix/memory/gpus.toml",
@@ -106,7 +107,9 @@ def test_the_console_script_is_the_module() -> None:
 
 
 def test_what_is_imported_is_declared() -> None:
-    declared = {re.split(r"[<>=\[ ]", text)[0] for text in PYPROJECT["project"]["dependencies"]}
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    wanted = [*PYPROJECT["project"]["dependencies"], *(text for texts in extras.values() for text in texts)]
+    declared = {re.split(r"[<>=\[ ]", text)[0] for text in wanted}
     imported = set()
     for path in (path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
