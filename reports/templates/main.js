@@ -7,7 +7,7 @@ const missing = (view, noun, name) => {
 const benchesView = (view) => {
   const made = byId("section-benches");
   show(view, h("header", { class: "title" }, h("h1", { tabindex: -1 }, "Benches")),
-    made ? h("div", { class: "card benches" }, made.content.cloneNode(true)) : card("Nothing was measured", "", h("p", {}, "No bench is recorded in this report. What would be run, how long it takes and what it could show:"), command("python -m bench plan", "plan benches")));
+    made ? h("div", { class: "card benches" }, h("h2", {}, "Comparisons"), made.content.cloneNode(true)) : card("Nothing was measured", "", h("p", {}, "No bench is recorded in this report. What would be run, how long it takes and what it could show:"), command("python -m bench plan", "plan benches")));
 };
 
 const VIEWS = {

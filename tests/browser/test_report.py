@@ -175,6 +175,31 @@ def test_the_keyboard_reaches_all_and_is_trapped_nowhere(browser: Browser, pages
         assert seen < 120, "the tab key never leaves the page"
 
 
+NAMELESS = """() => {
+  const labels = (each) => [...(each.labels || [])].map((label) => label.textContent.trim()).join('');
+  const named = (each) =>
+    each.getAttribute('aria-label') || each.textContent.trim() || each.getAttribute('title') || labels(each);
+  const used = 'a, button, input, select, summary, td[role=gridcell], [role=region], [tabindex]:not(main)';
+  const all = [...document.querySelectorAll(used)].filter((each) => each.checkVisibility());
+  return [all.length, all.filter((each) => !named(each)).map((each) => each.outerHTML.slice(0, 90))];
+}"""
+
+
+@pytest.mark.parametrize("route", VIEWS)
+def test_all_that_can_be_used_has_a_name_and_headings_do_not_skip(
+    browser: Browser, pages: dict[str, str], route: str
+) -> None:
+    with opened(browser, pages["full"] + route) as tab:
+        count, nameless = tab.evaluate(NAMELESS)
+        assert count > 8
+        assert nameless == []
+        ids = tab.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
+        assert len(ids) == len(set(ids))
+        levels = tab.eval_on_selector_all("h1, h2, h3, h4", "all => all.map((each) => Number(each.tagName[1]))")
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+
+
 def test_enter_on_a_square_leads_to_its_cells(browser: Browser, pages: dict[str, str]) -> None:
     with opened(browser, pages["full"]) as tab:
         tab.locator('td[data-row="0.9.1"][data-column="0.24.0"]').focus()
