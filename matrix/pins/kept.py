@@ -91,14 +91,14 @@ def weigh(
     for failure in sorted(failures, key=lambda item: list(Severity).index(item.severity)):
         if failure.planted:
             continue
-        kept = failure.applies(versions) is Applies.YES and failure.id not in unseen and not _met(failure, versions)
+        kept = holds(failure, versions) is Applies.YES and failure.id not in unseen
         if not kept:
-            if present is not None and failure.applies(present) is Applies.YES and not _met(failure, present):
+            if present is not None and holds(failure, present) is Applies.YES:
                 avoided.append(failure)
         elif failure.severity is Severity.LOW:
             elsewhere.append(failure)
         elif policy.touches(failure) or (failure.default_path and _unconditional(failure, versions, whole)):
-            had = present is not None and failure.applies(present) is Applies.YES
+            had = present is not None and holds(failure, present) is Applies.YES
             (kept_on if had else against).append(failure)
         elif failure.default_path:
             conditional.append(failure)
@@ -121,6 +121,11 @@ def _unconditional(failure: Failure, versions: Mapping[str, Version | None], who
         return False
     parts = [part for part in re.split(r",? and ", failure.needs) if not _LACKS.search(part)]
     return all("(the default)" in part for part in parts)
+
+
+def holds(failure: Failure, versions: Mapping[str, Version | None]) -> Applies:
+    """Return whether a failure is to be expected of these versions, with the packages that it needs to be missing."""
+    return Applies.NO if _met(failure, versions) else failure.applies(versions)
 
 
 def _met(failure: Failure, versions: Mapping[str, Version | None]) -> bool:

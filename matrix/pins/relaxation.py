@@ -277,6 +277,8 @@ def _of_metadata(judge: Judge, choice: Choice) -> Iterator[Relaxation]:
             continue
         told.add(found.overrides)
         best = _mended(judge, found)
+        if best.unmet:
+            continue
         facts = "; ".join(text for text, _ in facts_of(start)[:2])
         flags = " ".join(f"--override '{text}'" for text in best.overrides)
         words = f"override {', '.join(best.overrides)} against: {facts}"

@@ -15,6 +15,7 @@ from matrix.axes import axis_named
 from matrix.errors import UsageError
 from matrix.failure import Applies, Failure
 from matrix.nearness import near_names
+from matrix.pins.kept import holds
 from matrix.spec import WORD_CHARS
 
 _EXAMPLE = "Write it like --to 'vllm>=0.26'."
@@ -51,7 +52,7 @@ class Want:
         lines += [
             f"known failure {failure.id} still applies"
             for failure in self.fix
-            if failure.applies(versions) is not Applies.NO
+            if holds(failure, versions) is not Applies.NO
         ]
         return tuple(lines)
 

@@ -220,6 +220,10 @@ def test_a_want_is_ranges_records_and_newest() -> None:
     assert want.unmet({"vllm": Version("0.9.1"), "transformers": Version("4.55")})[-1] == (
         "known failure inspect-aimv2 still applies"
     )
+    lacking = changed(needs="flash-attn not installed", affects={"vllm": ">=0"})
+    rid = parse_want([], [lacking.id], [lacking])
+    assert rid.unmet({"vllm": Version("1"), "flash-attn": Version("2")}) == ()
+    assert len(rid.unmet({"vllm": Version("1")})) == 1
     assert parse_want([], [], []).words == "what is worth choosing"
     for word, message in (
         ("vllm", "does not say which versions"), ("vllm=1", "--to vllm=1"), ("x" * 300, "--to xxx"),
