@@ -31,6 +31,12 @@ _GPU = ("release", "flash_attn", "model", "devices", "plan", "before", "peak", "
 _COLD = "its caches were cold"
 
 
+def _computed(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a launch says it ran: its plan, and on a GPU whether the model was a given one."""
+    gpu = result.get("gpu") or {}
+    return {**(result.get("plan") or {}), **({"model": gpu["model"]} if "model" in gpu else {})}
+
+
 def caches_by(place: Place) -> dict[str, object]:
     """Return what decides which kernels are compiled: launches that are alike in it find each other's."""
     planned = place.variants[0].planned
@@ -66,7 +72,7 @@ def detail(place: Place, ended: Ended, where: Lane, scripts: str) -> dict[str, o
         "disturbed": _disturbed(ended, measured),
         "notes": notes(place, ended),
         "conditions": conditions(ended.facts, where.places),
-        "workload": workload(place.kind.value, result.get("plan") or {}),
+        "workload": workload(place.kind.value, _computed(result)),
         "scripts": scripts,
         "fingerprint": fingerprint_digest(ended.facts),
         "gpus": [gpu.name for gpu in where.gpus],

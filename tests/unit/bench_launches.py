@@ -90,7 +90,7 @@ if what != "silent":
         "parts": {"python [17]": 5}, "left_behind": [], "gpu": {}, "watching": 0.03,
     }
     if asked.device == "cuda":
-        result["gpu"] = {"devices": ["NVIDIA H200"], "peak": 5 << 30, "samples": [[0.0, 1]]}
+        result["gpu"] = {"devices": ["NVIDIA H200"], "peak": 5 << 30, "samples": [[0.0, 1]], "model": "tiny"}
     (out / "result.json").write_text(json.dumps(result))
 sys.exit(code)
 """

@@ -178,6 +178,7 @@ def test_a_launch_on_a_gpu_is_watched(tmp_path: Path) -> None:
     assert isinstance(conditions, dict)
     assert conditions["gpus"][0]["power_limit_w"] == 700.0
     assert conditions["driver"] == "580.1"
+    assert detail["workload"] == {"kind": "ppo", "model": "tiny", "prompts": 8, "steps": 3}
     assert ended.figures["memory/gpu"].value == 5.0
     assert "uuid" not in json.dumps(conditions).lower()
 
