@@ -48,8 +48,9 @@ def _title(night: Night) -> str:
     works = night.counts[Status.WORKS] + night.counts[Status.DEGRADED]
     if not night.changes.get("before"):
         return f"First night: {works} of {planned} cells work as far as tried"
-    told = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in (Kind.NEW_FAILURE, Kind.FIXED, Kind.STILL_FAILING))
-    return f"{told}; {works} of {planned} cells work as far as tried"
+    new = counts.get(Kind.NEW_FAILURE, 0)
+    rest = ", ".join(f"{counts.get(kind, 0)} {kind}" for kind in (Kind.FIXED, Kind.STILL_FAILING))
+    return f"{new} new failure{'s' * (new != 1)}, {rest}; {works} of {planned} cells work as far as tried"
 
 
 def _lines(night: Night) -> Iterator[str]:

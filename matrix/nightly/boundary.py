@@ -11,7 +11,6 @@ from packaging.version import Version
 from matrix.axes import Axes
 from matrix.bisect import Answer, Bisection, Grade, bisect, grade
 from matrix.cell import Axis, Cell
-from matrix.errors import MatrixError
 from matrix.observe import Observation
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
@@ -34,15 +33,8 @@ def boundary(cell: Cell, tier: Tier, axis: Axis, axes: Axes, store: Store) -> st
     good = max((version for version, answer in known.items() if answer.grade is Grade.GOOD), default=None)
     if good is None or pin.version not in known or known[pin.version].grade is not Grade.BAD:
         return ""
-
-    def ask(version: Version) -> Answer[Observation | None]:
-        return Answer(grade=Grade.HOLE, evidence=None, reason="nothing is stored about it")
-
-    try:
-        found = bisect(axis, releases, good, pin.version, ask, known=known)
-    except MatrixError:
-        # The release has left the lattice meanwhile (yanked, gone), so there is no order to search in.
-        return ""
+    hole: Answer[Observation | None] = Answer(grade=Grade.HOLE, evidence=None, reason=_UNKNOWN)
+    found = bisect(axis, releases, good, pin.version, lambda version: hole, known=known)
     return f"{_line(found)} (last good: {found.last_good}; from stored answers, tier {tier})"
 
 
@@ -55,9 +47,12 @@ def between(axis: Axis, good: Version, bad: Version, axes: Axes) -> str:
         good: Answer(grade=Grade.GOOD, evidence=None),
         bad: Answer(grade=Grade.BAD, evidence=None),
     }
-    hole: Answer[None] = Answer(grade=Grade.HOLE, evidence=None, reason="nothing is stored about it")
+    hole: Answer[None] = Answer(grade=Grade.HOLE, evidence=None, reason=_UNKNOWN)
     found = bisect(axis, releases, good, bad, lambda version: hole, known=known)
     return f"{_line(found)} (last good: {found.last_good}; by the two nights)"
+
+
+_UNKNOWN = "nothing is stored about it"
 
 
 def _line(found: Bisection[Any]) -> str:

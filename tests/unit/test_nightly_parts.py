@@ -202,6 +202,12 @@ def test_between_two_nights_an_axis_turned_bad(good: str, bad: str, line: str) -
     assert between(Axis.VLLM, Version(good), Version(bad), LATTICE) == line
 
 
+def test_of_many_candidates_the_ends_are_named() -> None:
+    many = axes(vllm=[f"0.{number}" for number in range(10)])
+    found = between(Axis.VLLM, Version("0.1"), Version("0.9"), many)
+    assert found.startswith("the first bad release of vllm is one of 8, 0.2 to 0.9 (last good: 0.1")
+
+
 # The machine.
 
 

@@ -90,6 +90,15 @@ def test_the_sessions_of_ci_exist() -> None:
     assert named <= there
 
 
+def test_the_script_for_cron_is_shell_and_its_command_line_is_understood() -> None:
+    page = (ROOT / "docs" / "nightly.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    done = subprocess.run(["sh", "-n"], input=script, text=True, capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = re.findall(r"verl-matrix/bin/verl-matrix (.*)", script)
+    assert build_parser(__version__).parse_args(line.split()).wait == 3600
+
+
 GH = """#!/bin/bash
 printf '%s\\n' "$*" >> "$LOG"
 if [ "$1 $2" = "issue list" ]; then echo "$OPEN"; fi
