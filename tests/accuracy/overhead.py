@@ -115,7 +115,8 @@ def _result(out: Path, code: int, seconds: float, gpus: Sequence[str]) -> dict[s
     except (OSError, ValueError, KeyError):
         return {}
     device = "cuda" if gpus else "cpu"
-    result = {**told, "code": code, "seconds": round(seconds, 1), "device": device, "gpu": {"devices": list(gpus)}}
+    gpu = {**told.get("gpu", {}), "devices": list(gpus)} if gpus else {}
+    result = {**told, "code": code, "seconds": round(seconds, 1), "device": device, "gpu": gpu}
     (out / "result.json").write_text(json.dumps(result), encoding="utf-8")
     return result
 

@@ -71,7 +71,8 @@ with (out / "metrics.jsonl").open("w") as file:
         file.flush()
         reached[f"step {step}"] = 2.0 + step
 if "--bare" in sys.argv and what != "silent":
-    told = {"temporary": str(out / "short"), "plan": {"steps": int(asked.steps), "prompts": 8}, "release": "0.9.1"}
+    told = {"temporary": str(out / "short"), "plan": {"steps": int(asked.steps), "prompts": 8}, "release": "0.9.1",
+            "gpu": {"model": "tiny", "flash_attn": True} if asked.device == "cuda" else {}}
     (out / "bare.json").write_text(json.dumps(told))
     sys.exit(0)
 if what == "hangs":

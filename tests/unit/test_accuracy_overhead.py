@@ -50,6 +50,15 @@ def test_a_bare_launch_on_a_gpu_leaves_nothing_there(tmp_path: Path) -> None:
     assert ended.observation.detail["gpus"] == ["NVIDIA H200"]
 
 
+def test_both_sides_on_a_gpu_compare(tmp_path: Path) -> None:
+    asked = Series(name="s", pairings=(on_gpus(),), launches=1)
+    with launcher(tmp_path) as made:
+        list(run(asked, Both(launcher=made)))
+    found = gathered(Store(tmp_path / "store"))
+    assert [item.reasons for item in found] == [()] * len(found)
+    assert found
+
+
 def test_nothing_to_compare() -> None:
     assert lines_of((), ()) == []
 

@@ -119,7 +119,7 @@ def launch_gpu(
     made = prepare(out, plan, COMPAT, estimator=estimator, hide_flash=hide_flash)
     environment = _passed_on() | made.environment
     if bare:
-        _become(made.words, environment, out, asdict(made.plan))
+        _become(made.words, environment, out, asdict(made.plan), **made.facts)
     result = _launched(made.words, environment, out, limit, start, made)
     return replace(result, device="cuda", gpu=made.told(), plan=asdict(made.plan), more=made.plan.more)
 
@@ -128,14 +128,14 @@ def _passed_on(*less: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in (*_NOT_PASSED_ON, *less)}
 
 
-def _become(words: list[str], environment: dict[str, str], out: Path, plan: dict[str, Any]) -> NoReturn:
+def _become(words: list[str], environment: dict[str, str], out: Path, plan: dict[str, Any], **gpu: Any) -> NoReturn:
     """Become the bare command, which nothing watches and nothing ends; never returns.
 
     To be measured against. `bare.json` says what is run, and names the temporary folder, which is for whoever started
     this to remove.
     """
     argv, short = _command(words, out)
-    told = {"temporary": str(short), "plan": plan, "release": _version("verl"), "began": round(time.time(), 3)}
+    told = {"temporary": str(short), "plan": plan, "release": _version("verl"), "gpu": gpu}
     (out / "bare.json").write_text(json.dumps(told), encoding="utf-8")
     os.chdir(out)
     os.execve(argv[0], argv, environment | {"RAY_TMPDIR": str(short), "TMPDIR": str(short)})
