@@ -6,9 +6,6 @@ from typing import Protocol
 
 from matrix.job import Visitor
 
-NAMES = ("local", "ray")
-"""The executors there are; the first is the default."""
-
 
 class Executor(Visitor, Protocol):
     """Visits cells, several at once in threads of the caller, as many as `width` says.
