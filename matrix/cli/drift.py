@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MORE = """
 
   verl-matrix drift path/to/verl
-  verl-matrix drift path/to/verl --index-check
+  verl-matrix drift verl-0.9.1.tar.gz --index-check
 
 Reads setup.py (as syntax), pyproject.toml, requirements, Dockerfiles, GitHub workflows, lock files, conda environments
 and the code blocks of pages; runs nothing. Exit 1 where something is certain or likely to be wrong."""
@@ -22,7 +22,7 @@ and the code blocks of pages; runs nothing. Exit 1 where something is certain or
 
 def words(parser: argparse.ArgumentParser) -> None:
     """Add the words of the command."""
-    parser.add_argument("path", metavar="PATH", help="the folder of a repository or an unpacked source archive")
+    parser.add_argument("path", metavar="PATH", help="the folder of a repository, or a source archive")
     parser.add_argument("--index-check", action="store_true", help="compare with the releases of the index too")
     parser.add_argument("--all", action="store_true", help="show what may be on purpose, and what could not be read")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -36,8 +36,10 @@ def run(args: argparse.Namespace, front: Front) -> int:
     from matrix.drift.telling import data, text
     from matrix.home import Home
     from matrix.statements.repository import read_repository
+    from matrix.statements.unpacking import folder_of
 
-    repository = read_repository(Path(args.path))
+    with folder_of(Path(args.path)) as folder:
+        repository = read_repository(folder)
     found = compare(repository)
     answer = None
     if args.index_check:

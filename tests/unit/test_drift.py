@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import tarfile
 import textwrap
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,9 +22,11 @@ from matrix.drift.contradiction import Contradiction, Sureness
 from matrix.drift.indexing import compare_with_index
 from matrix.drift.ranges import disjoint
 from matrix.drift.telling import data, text
-from matrix.errors import CorruptFileError
+from matrix.errors import CorruptFileError, UsageError
 from matrix.index import File, Metadata
+from matrix.statements import unpacking
 from matrix.statements.repository import read_repository
+from matrix.statements.unpacking import folder_of
 from tests.unit.fakes import FakeIndex, FakeRelease
 
 SETUP = 'setup(name="verl", install_requires=["transformers>=5.5.3,<5.11", "numpy>=2", "torch"])\n'
@@ -398,6 +402,52 @@ class TestTelling:
 
     def test_sureness(self) -> None:
         assert [word.weaker for word in Sureness] == [Sureness.LIKELY, Sureness.POSSIBLE, Sureness.POSSIBLE]
+
+
+class TestArchives:
+    def _made(self, folder: Path, name: str) -> Path:
+        inner = _repository(folder / "in" / "verl-0.9.1", FILES)
+        path = folder / name
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(path, "w") as archive:
+                for file in FILES:
+                    archive.write(inner / file, f"verl-0.9.1/{file}")
+        else:
+            with tarfile.open(path, "w:gz") as tar:
+                tar.add(inner, "verl-0.9.1")
+        return path
+
+    @pytest.mark.parametrize("name", ["verl-0.9.1.tar.gz", "verl.zip"])
+    def test_an_archive_is_like_its_folder(self, tmp_path: Path, name: str) -> None:
+        with folder_of(self._made(tmp_path, name)) as folder:
+            assert set(read_repository(folder).files) == set(FILES)
+        assert not folder.exists()
+
+    def test_several_at_the_top(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr("setup.py", SETUP)
+            archive.writestr("requirements.txt", "numpy<2")
+        with folder_of(tmp_path / "a.zip") as folder:
+            assert len(read_repository(folder).files) == 2
+
+    def test_what_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "text").write_text("hello")
+        good = self._made(tmp_path, "verl.tar.gz")
+        (tmp_path / "cut.tar.gz").write_bytes(good.read_bytes()[:200])
+        with tarfile.open(tmp_path / "out.tar", "w") as tar:
+            item = tarfile.TarInfo("../outside")
+            tar.addfile(item)
+        for name, error in (
+            ("none", UsageError),
+            ("text", UsageError),
+            ("cut.tar.gz", CorruptFileError),
+            ("out.tar", CorruptFileError),
+        ):
+            with pytest.raises(error), folder_of(tmp_path / name):
+                pass
+        monkeypatch.setattr(unpacking, "LARGEST", 10)
+        with pytest.raises(UsageError, match="would become"), folder_of(good):
+            pass
 
 
 class TestCommand:
