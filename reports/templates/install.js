@@ -94,7 +94,9 @@ const installBox = (route, small) => {
     Object.assign(asked, change);
     if (readRoute().view === "install") history.replaceState(null, "", address("install", "", { verl: asked.verl, vllm: asked.vllm, gpu: asked.gpu, uses: asked.features.join(",") }));
     const found = answer(asked);
-    show(out, found.best ? answerSet(found.best, asked, "") : refusal(found, asked),
+    const unproven = found.best && !found.best.tier;
+    show(out, unproven ? h("p", {}, h("b", {}, "Nothing of this is proven on a machine."), " What nothing speaks against, by reading:") : null,
+      found.best ? answerSet(found.best, asked, "") : refusal(found, asked),
       !small && found.newest ? [h("h3", {}, "The newest that nothing speaks against"), answerSet(found.newest, asked, "")] : null,
       !small && found.others.length ? [h("h3", {}, "Others"), h("ul", { class: "entries" }, found.others.map((item) => entryRow(item.entry)))] : null,
       found.best ? h("p", { class: "soft" }, `Chosen from ${counted(found.fits.length, "cell")} that ${found.fits.length === 1 ? "fits" : "fit"}; ${found.bad.length} of them have something against them.`) : null);

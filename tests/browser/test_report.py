@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from matrix.pins.advice import advice
+from matrix.pins.policy import Policy
+from matrix.records import load_failures
 from matrix.tier import Status
 from tests.browser.made import BROKEN, NEWER, PROVEN, known_answers
 from tests.unit.report_samples import CLASH, MOVED, PAIR
@@ -384,6 +387,22 @@ def test_what_to_install_is_answered_from_the_cells(
         if cell:
             assert f"#/cell/{cell}" in (tab.locator(".answer .set a").first.get_attribute("href") or "")
             assert "uv pip install" in command.inner_text()
+
+
+@pytest.mark.parametrize("uses", [(), ("lora",), ("megatron",)])
+def test_the_box_answers_as_pins_does(browser: Browser, pages: dict[str, str], uses: tuple[str, ...]) -> None:
+    observations = [item for verdict in known_answers().verdicts for item in verdict.evidence]
+    advised: Any = advice(observations, failures=load_failures(), policy=Policy(uses=uses))
+    assert advised["releases"]
+    for release in advised["releases"]:
+        query = f"#/install?verl={release['verl']}&uses={','.join(uses)}"
+        with opened(browser, pages["known"] + query) as tab:
+            best = release["best"]
+            if best is not None:
+                assert best["cell"] in (tab.locator(".answer .set a").first.get_attribute("href") or "")
+            else:
+                # What pins does not advise may fit by reading, and then that is said first.
+                assert re.match("None of|Nothing of this", tab.inner_text(".answer").strip())
 
 
 def test_the_box_asks_and_answers_on_the_first_screen(browser: Browser, pages: dict[str, str]) -> None:
