@@ -125,7 +125,7 @@ def evidence(session: nox.Session) -> None:
 
 @nox.session
 def pins(session: nox.Session) -> None:
-    """Say what is safe to install: `nox -s pins -- requirements.txt --to 'vllm>=0.26'`; `-- verify FILE` checks anew."""
+    """Say what is safe to install: `nox -s pins -- requirements.txt --to 'vllm>=0.26'`; `verify FILE` checks anew."""
     session.install("-e", ".")
     session.run("python", "-m", "matrix", "pins", *session.posargs)
 
