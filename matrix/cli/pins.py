@@ -23,12 +23,13 @@ MORE = """
   verl-matrix pins Dockerfile --fix KNOWN-FAILURE
   pip freeze | verl-matrix pins - --newest
   verl-matrix pins explain transformers requirements.txt
+  verl-matrix pins advice
   verl-matrix pins verify pins/newest-proven/evidence.json --max-age 30
 
 The exit code is 0 where a set qualifies (verify: where it still holds) and 1 where none does."""
 _WORDS = (
     "requirements.txt, pyproject.toml, uv.lock, pylock.toml, a freeze, a Dockerfile, `-` (a freeze on standard input) "
-    "or PACKAGE==VERSION; or first `explain PKG`, or `verify FILE`"
+    "or PACKAGE==VERSION; or first `explain PKG`, `verify FILE` or `advice`"
 )
 _KINDS = ("requirements", "pyproject", "uv.lock", "pylock", "freeze", "dockerfile")
 _USES = "features in use, e.g. lora,fp8,megatron,async; what hurts other features does not count"
@@ -76,6 +77,8 @@ def run(args: argparse.Namespace, front: Front) -> int:
             return _explain(args, front)
         case ["verify"]:
             return _verify(args)
+        case ["advice"]:
+            return _advice(args)
         case _:
             return _choose(args, front)
 
@@ -100,6 +103,29 @@ def _explain(args: argparse.Namespace, front: Front) -> int:
     found = explain(package, options[0], judge, judge.index, judge.sdists)
     _say(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if args.json else "\n".join(found.lines))
     return 0
+
+
+def _advice(args: argparse.Namespace) -> int:
+    """Print the best set of each release of verl by what was observed; asks no index. 0 where there is one, else 1."""
+    from matrix.axes import load_axes
+    from matrix.cell import Axis
+    from matrix.errors import UsageError
+    from matrix.evidence import shipped
+    from matrix.home import Home
+    from matrix.pins.advice import advice
+    from matrix.pins.telling import advice_text
+    from matrix.records import load_failures
+    from matrix.store import Store
+
+    if len(args.spec) > 1:
+        raise UsageError("`pins advice` takes no words: it is of every release.", then="Name what you have without it.")
+    home = Home.find(args.home).store
+    seen = [*shipped(args.evidence), *(Store(home) if home.is_dir() else ())]
+    releases = load_axes()[Axis.VERL].releases
+    data = advice(seen, failures=load_failures(), policy=_policy(args), releases=releases)
+    _say(json.dumps(data, indent=2, ensure_ascii=False) if args.json else "\n".join(advice_text(data)))
+    rows = data["releases"]
+    return 0 if isinstance(rows, list) and any(row["best"] for row in rows) else 1
 
 
 def _verify(args: argparse.Namespace) -> int:

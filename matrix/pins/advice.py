@@ -21,7 +21,7 @@ from matrix.pins.commands import install_command
 from matrix.pins.kept import Kept, weigh
 from matrix.pins.policy import Policy
 from matrix.pins.proof import Proof, prove
-from matrix.tier import Status, Tier
+from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict, deviation_words, judge
 
 SHOWN = 3
@@ -153,7 +153,7 @@ def _why_none(ordered: Sequence[_Seen]) -> str:
 
 def _set(one: _Seen, policy: Policy) -> dict[str, object]:
     cell, proof = one.cell, one.proof
-    ran = {item.tier for item in proof.tried if item.ran and item.tier.is_deep}
+    ran = {item.tier for item in proof.tried if item.outcome is not Outcome.UNTESTED}
     return {
         "cell": cell.name,
         "versions": {pin.package: str(pin.version) for pin in cell.pins},

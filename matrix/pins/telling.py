@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matrix.cell import VARIANTS, Axis
@@ -121,6 +121,24 @@ def _relaxation(number: int, item: Relaxation) -> list[str]:
     lines += [f"     but     {line}" for line in item.against[:2]]
     lines += [f"     with    {item.flags}"] if item.flags else []
     return [_cut(line) for line in lines]
+
+
+def advice_text(data: Mapping[str, object]) -> list[str]:
+    """Return the advice (`matrix.pins.advice`) for people: two lines a release."""
+    lines: list[str] = []
+    rows = data["releases"]
+    for row in rows if isinstance(rows, list) else ():
+        best = row["best"]
+        if best is None:
+            lines.append(f"verl {row['verl']}: {row['why']}")
+            continue
+        word = "proven" if best["proven"] else "tried"
+        untested = ", ".join(best["untested"]) or "no tier"
+        lines.append(
+            f"verl {row['verl']}: {word} at {best['tier']}, {best['machine']}, {best['at']}; untested: {untested}"
+        )
+        lines.append(f"  {best['command']}")
+    return [line if line.startswith("  ") else _cut(line) for line in lines]
 
 
 def _cut(line: str) -> str:

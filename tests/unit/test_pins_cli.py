@@ -383,6 +383,21 @@ def test_a_freeze_may_come_on_standard_input_and_an_environment_by_its_python(
     assert "have    no exact version of the stack" in heard.out or "have    " in heard.out
 
 
+def test_advice_is_of_every_release_and_asks_nothing(tmp_path: Path) -> None:
+    store = evidence(tmp_path / "seen", gpu())
+    words = ("pins", "advice", "--home", str(tmp_path / "none"), "--evidence", store)
+    heard = said(*words)
+    assert (heard.code, heard.err) == (0, "")
+    assert heard.out == (
+        "verl 0.9.1: proven at gpu, NVIDIA H200, 2026-11-01; untested: import, behave, bench\n"
+        "  pip install verl==0.9.1 vllm==0.24.0 torch==2.11.0 transformers==5.9.0\n"
+        "verl 0.8.0: nothing of it was tried on a machine\n"
+    )
+    assert [row["verl"] for row in json.loads(said(*words, "--json").out)["releases"]] == ["0.9.1", "0.8.0"]
+    assert said(*words[:4], "--evidence", "none").code == 1
+    assert said(*words, "verl==0.9.1").code == 2
+
+
 def test_the_words_of_pins_are_frozen() -> None:
     heard = said("pins", "--help")
     assert heard.code == 0
