@@ -143,9 +143,12 @@ def weigh(claim: Claim, looks: Sequence[Look], on: date, tool: str, asked: tuple
     verdict = _verdict(always, holds, fails)
     if claim.beyond and verdict is ClaimVerdict.HOLDS:
         verdict = ClaimVerdict.DEPENDS
-    deciding = sorted(looks, key=lambda look: look.supports is (verdict is ClaimVerdict.FALSE))
+    # The newest release first: it is what people have.
+    newest = {name: -place for place, name in enumerate(by_release, 1)}
+    ordered = sorted(looks, key=lambda look: newest.get(look.release, 0))
+    deciding = sorted(ordered, key=lambda look: look.supports is (verdict is ClaimVerdict.FALSE))
     if verdict is ClaimVerdict.DEPENDS:
-        deciding = _mixed(looks)
+        deciding = _mixed(ordered)
     return Judged(
         id=claim.id,
         verdict=verdict,

@@ -66,5 +66,6 @@ def known(claims: Sequence[Claim], *paths: Path) -> tuple[Judged, ...]:
         asked = tuple(check.about for check in claim.checks)
         hits = [results[claim.id] for results in stored if claim.id in results]
         hits = [item for item in hits if asked and item.asked == asked and item.on is not None]
-        found.append(max(hits, key=lambda item: str(item.on)) if hits else unchecked(claim))
+        # Of two of one day the one of the later file: the user's own comes after what is shipped.
+        found.append(max(reversed(hits), key=lambda item: str(item.on)) if hits else unchecked(claim))
     return tuple(found)

@@ -262,8 +262,8 @@ class TestJudging:
     @pytest.mark.parametrize(
         ("looks", "beyond", "verdict", "why"),
         [
-            ([("0.8", True), ("0.9", True)], "", "holds", "in all 2 releases looked at; verl 0.8: t (p)"),
-            ([("0.8", False), ("0.9", False)], "", "false", "in none of 2 releases; verl 0.8: t (p)"),
+            ([("0.8", True), ("0.9", True)], "", "holds", "in all 2 releases looked at; verl 0.9: t (p)"),
+            ([("0.8", False), ("0.9", False)], "", "false", "in none of 2 releases; verl 0.9: t (p)"),
             ([("0.8", True), ("0.9", False)], "", "depends", "holds in 0.8, not in 0.9"),
             ([("0.8", True), ("0.9", False)], "more", "depends", "holds in 0.8, not in 0.9; more"),
             ([("0.8", True)], "but", "depends", "but"),
@@ -451,6 +451,8 @@ class TestResults:
         write_results(new, [self._judged(verdict=ClaimVerdict.HOLDS)])
         write_results(other, [self._judged(asked=("another",))])
         assert known([claim], old, new, other, tmp_path / "none")[0].verdict is ClaimVerdict.HOLDS
+        write_results(old, [self._judged(verdict=ClaimVerdict.DEPENDS)])
+        assert known([claim], new, old)[0].verdict is ClaimVerdict.DEPENDS
         assert known([claim], other)[0].why == "its checks were not run yet"
 
 
