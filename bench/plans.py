@@ -25,6 +25,8 @@ ASSUMED_NOISE: Mapping[Kind, float] = {Kind.PPO: 0.015, Kind.UPDATE: 0.01, Kind.
 NOISE_RESTS_ON = (
     "assumed: four steps of the one recorded launch on an H200 scatter by 2.4 %, medians of five by some 60 % of it"
 )
+CPU_NOISE = 0.1
+CPU_RESTS_ON = "assumed: a CPU that others use scatters by 10 % and more"
 ASSUMED_SECONDS: Mapping[str, float] = {
     "ppo-short": 165, "ppo-long": 355, "ppo-1b": 220, "ppo-tiny": 150, "update-tiny": 90, "rollout-tiny": 120,
     "update-short": 260, "update-long": 540, "rollout-short": 270, "rollout-long": 560,
@@ -205,7 +207,7 @@ def _noise(recipe: Recipe, metric: str, had: Past, given: float | None) -> tuple
             found.high,
             f"recorded: {found.value:.2%}, below {found.high:.2%} in 4 of 5 cases ({found.degrees} differences)",
         )
-    return ASSUMED_NOISE[recipe.kind], NOISE_RESTS_ON
+    return (CPU_NOISE, CPU_RESTS_ON) if recipe.device == "cpu" else (ASSUMED_NOISE[recipe.kind], NOISE_RESTS_ON)
 
 
 def least_launches(family: int, alpha: float = 0.05) -> int:
@@ -235,8 +237,9 @@ def _notes(rows: Sequence[Row], family: int, launches: int) -> list[str]:
             f"{launches} launches a side can show no difference among {family} comparisons, however large it is:"
             f" take {least} or more, or fewer pairings in a series"
         )
-    if any(row.noise_from == NOISE_RESTS_ON for row in rows):
-        notes.append(f"noise is {NOISE_RESTS_ON}; what is detectable is wrong in proportion where that is wrong")
+    for assumed in (NOISE_RESTS_ON, CPU_RESTS_ON):
+        if any(row.noise_from == assumed for row in rows):
+            notes.append(f"noise is {assumed}; what is detectable is wrong in proportion where that is wrong")
     if any(row.seconds_from == SECONDS_REST_ON for row in rows):
         notes.append(f"minutes are {SECONDS_REST_ON}")
     if any(row.could is not None and row.launches == 1 for row in rows):

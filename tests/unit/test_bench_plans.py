@@ -112,6 +112,12 @@ def test_plans_that_make_no_sense(wrong: dict[str, float]) -> None:
         planned([pairing()], **wrong)  # type: ignore[arg-type]
 
 
+def test_a_cpu_is_not_taken_for_a_gpu() -> None:
+    made = planned([pairing(recipe="ppo-tiny")], 6)
+    assert (made.rows[0].noise, made.rows[0].gpus, made.gpu_minutes) == (0.1, 0, 0)
+    assert any("a CPU that others use" in note for note in made.notes)
+
+
 def test_every_recipe_has_seconds_that_are_assumed() -> None:
     assert {make().name for make in RECIPES} == set(ASSUMED_SECONDS)
     unknown = replace(pairing(), recipe=replace(recipe_named("ppo-short"), name="ppo-new"))
