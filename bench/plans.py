@@ -237,9 +237,11 @@ def _notes(rows: Sequence[Row], family: int, launches: int) -> list[str]:
             f"{launches} launches a side can show no difference among {family} comparisons, however large it is:"
             f" take {least} or more, or fewer pairings in a series"
         )
-    for assumed in (NOISE_RESTS_ON, CPU_RESTS_ON):
-        if any(row.noise_from == assumed for row in rows):
-            notes.append(f"noise is {assumed}; what is detectable is wrong in proportion where that is wrong")
+    notes += [
+        f"noise is {assumed}; what is detectable is wrong in proportion where that is wrong"
+        for assumed in (NOISE_RESTS_ON, CPU_RESTS_ON)
+        if any(row.noise_from == assumed for row in rows)
+    ]
     if any(row.seconds_from == SECONDS_REST_ON for row in rows):
         notes.append(f"minutes are {SECONDS_REST_ON}")
     if any(row.could is not None and row.launches == 1 for row in rows):
