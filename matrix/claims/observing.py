@@ -51,7 +51,9 @@ class Logged:
         return f"the recorded run {self.run} logged at least {self.least} metrics a step"
 
     def look(self, library: Library) -> Iterator[Look]:
-        """Yield one look."""
+        """Yield one look; none where the evidence is not here, so that the claim stays untested."""
+        if not (SHIPPED / self.run).is_file():
+            return
         lines = (SHIPPED / self.run).read_text(encoding="utf-8").splitlines()
         counts = [len(json.loads(line).get("data", ())) for line in lines if line.strip()]
         told = f"{min(counts, default=0)} to {max(counts, default=0)} metrics in each of {len(counts)} steps"
@@ -66,7 +68,8 @@ def _reproduced(table: Table) -> Reproduced:
 
 def _logged(table: Table) -> Logged:
     found = Logged(run=table.text("run"), least=table.integer("least"))
-    if not (SHIPPED / found.run).is_file():
+    # Without any evidence beside this package a record is as good as before; it is only not judged.
+    if SHIPPED.is_dir() and not (SHIPPED / found.run).is_file():
         raise table.error("run", f"there is no {found.run} in the evidence")
     return found
 
