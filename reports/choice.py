@@ -18,18 +18,18 @@ from matrix.pins.policy import Policy, patterns
 from matrix.pins.proof import prove
 from matrix.tier import Outcome, Status, Tier
 from matrix.verdict import Verdict
-from reports.failures import installed
+from reports.failures import Matcher, installed
 
 ANY = ""
 """Stands for a run that uses no feature in particular: what breaks it breaks every run."""
 
 
-def choice_document(verdict: Verdict, kept: Kept, records: Sequence[Failure] = ()) -> dict[str, Any] | None:
+def choice_document(verdict: Verdict, kept: Kept, matcher: Matcher) -> dict[str, Any] | None:
     """Return what speaks for and against the cell (schema.json: `choice`); None for one that no run could be made of.
 
     `kept` is what the records say of any run (`weighed`). `against` has, for any run (`ANY`) and for each feature that
     something is said of, the lines that speak against the cell; a feature that is not named has none of its own.
-    `untried` are the words of `pins` that no probe on a machine was about, by `records`.
+    `untried` are the words of `pins` that no probe on a machine was about, by the records of `matcher`.
     """
     cell = verdict.cell
     if cell.pin(Axis.VERL) is None or cell.pin(Axis.VLLM) is None or cell.as_of is not None:
@@ -51,7 +51,7 @@ def choice_document(verdict: Verdict, kept: Kept, records: Sequence[Failure] = (
         "shipped": proof.deepest.shipped if proof.deepest else "",
         "tried": [item.line for item in proof.tried],
         "untested": [tier.value for tier in Tier if tier.is_deep and tier not in ran],
-        "untried": list(_untried(verdict, records)) if proof.tier else [],
+        "untried": list(_untried(verdict, matcher)) if proof.tier else [],
         "against": dict(sorted(against.items())),
         "conditional": [{"id": failure.id, "needs": failure.needs} for failure in kept.conditional],
     }
@@ -62,9 +62,13 @@ def weighed(verdict: Verdict, known: Sequence[Failure]) -> Kept:
     return weigh(known, installed(verdict), Policy(), observations=verdict.evidence)
 
 
-def _untried(verdict: Verdict, records: Sequence[Failure]) -> tuple[str, ...]:
+def _untried(verdict: Verdict, matcher: Matcher) -> tuple[str, ...]:
+    """Return the words of `pins` that no probe was about; cells whose probes are the same have the same."""
     deep = [item for item in verdict.evidence if item.question.tier.is_deep]
-    return prove(deep, Policy(uses=tuple(patterns())), records).untried
+    probes = frozenset((item.question.probe, str(item.detail.get("failure"))) for item in deep if item.answers)
+    if probes not in matcher.untried:
+        matcher.untried[probes] = prove(deep, Policy(uses=tuple(patterns())), matcher.failures).untried
+    return matcher.untried[probes]
 
 
 def _line(failure: Failure) -> str:

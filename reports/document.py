@@ -79,7 +79,8 @@ def cell_document(
     name = verdict.cell.name
     planned = (plan or {}).get(name) or Planned(cell=verdict.cell)
     wanted = (expected or {}).get(name)
-    known = matcher.known(verdict) if matcher else []
+    matcher = matcher or Matcher(())
+    known = matcher.known(verdict)
     kept = weighed(verdict, known)
     return verdict.to_json() | {
         "groups": list(planned.groups),
@@ -98,7 +99,7 @@ def cell_document(
             "conditional": [failure.id for failure in kept.conditional],
             "elsewhere": [failure.id for failure in kept.elsewhere],
         },
-        "choice": choice_document(verdict, kept, matcher.failures if matcher else ()),
+        "choice": choice_document(verdict, kept, matcher),
     }
 
 

@@ -79,8 +79,9 @@ class Matcher:
     """Which failures apply to a cell; what several cells ask alike is worked out once."""
 
     def __init__(self, failures: Sequence[Failure]) -> None:
-        """Match against `failures`."""
+        """Match against `failures`; `untried` remembers which features no probe of a set of probes is about."""
         self.failures = tuple(failures)
+        self.untried: dict[frozenset[tuple[str, str]], tuple[str, ...]] = {}
         self._known: dict[tuple[str, tuple[Version | None, ...]], Applies] = {}
 
     def known(self, verdict: Verdict) -> list[Failure]:

@@ -91,7 +91,9 @@ def _held(of: str, *, deep: bool, machine: str = H200, shipped: str = "gpu") -> 
     ]
     if deep:
         found += [
-            replace(observation(of, tier, probe=f"compat/test_{tier}.py::test_it", machine=machine), shipped=shipped)
+            replace(
+                observation(of, tier, probe="compat/test_ppo_gpu.py::test_ppo_trains", machine=machine), shipped=shipped
+            )
             for tier in (Tier.IMPORT, Tier.GPU)
         ]
     return found

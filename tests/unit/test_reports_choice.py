@@ -46,7 +46,7 @@ def _failure(**fields: Any) -> Failure:
 
 
 def _choice(verdict: Verdict, *known: Failure) -> dict[str, Any]:
-    made = choice_document(verdict, weighed(verdict, known), RECORDS)
+    made = choice_document(verdict, weighed(verdict, known), Matcher(RECORDS))
     assert made is not None
     return made
 
@@ -58,7 +58,7 @@ def _choice(verdict: Verdict, *known: Failure) -> dict[str, Any]:
 )
 def test_what_no_run_could_be_made_of_is_no_choice(of: Cell) -> None:
     verdict = _verdict(of=of)
-    assert choice_document(verdict, weighed(verdict, ())) is None
+    assert choice_document(verdict, weighed(verdict, ()), Matcher(())) is None
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,7 @@ def test_proof_is_the_deepest_tier_on_a_machine_and_says_what_it_was_not_about()
     deep = (
         _probe("test_a.py::test_x", Tier.IMPORT),
         _probe("test_b.py::test_y", Tier.GPU, failure=known.id, seen="absent"),
+        _probe("test_ppo_gpu.py::test_ppo_trains", Tier.GPU),
     )
     made = _choice(_verdict(deep=deep))
     assert (made["tier"], made["machine"], made["at"], made["shipped"]) == ("gpu", "NVIDIA H200", "2026-11-30", "")
