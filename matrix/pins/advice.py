@@ -163,6 +163,7 @@ def _set(one: _Seen, policy: Policy) -> dict[str, object]:
         "machine": proof.machine,
         "at": f"{proof.at:%Y-%m-%d}" if proof.at else None,
         "shipped": proof.deepest.shipped if proof.deepest else "",
+        "partly": proof.partly.line if proof.partly else "",
         "tried": [item.line for item in proof.tried],
         "untested": [tier.value for tier in Tier if tier.is_deep and tier not in ran],
         "untried_features": list(proof.untried),

@@ -150,6 +150,7 @@ class Option:
             "tier": proof.tier.value if proof.tier else None,
             "machine": proof.machine,
             "at": proof.at.isoformat() if proof.at else None,
+            "partly": proof.partly.line if proof.partly else "",
             "tried": [item.to_json() for item in proof.tried],
             "untested": [tier.value for tier in self.untested],
             "untried_features": list(proof.untried),

@@ -13,6 +13,9 @@ from matrix.pins.policy import Policy, patterns
 from matrix.tier import Outcome, Tier
 from matrix.tried import Tried, short, tried
 
+KEYSTONE = "test_ppo_gpu.py::test_ppo_trains"
+"""The probe of the tier `gpu` without which its other answers prove only what they are about."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
@@ -21,7 +24,8 @@ class Proof:
     Attributes:
         tried: what each tier said, shallow first, where and when.
         deepest: the deepest tier of those that need an installation which has an answer on a named machine (and on the
-            GPU that was asked for); None where there is none.
+            GPU that was asked for); None where there is none. The tier `gpu` counts where PPO was run to its end.
+        partly: the tier `gpu` where it has answers and PPO was not run: that much is known, and proves no more.
         breaks: lines that say what broke, as far as the policy counts it; never empty for a set that is not safe.
         degraded: lines of what is hurt and does not count.
         untried: features in use that no probe of the deepest tiers was about: the proof says nothing of them.
@@ -29,6 +33,7 @@ class Proof:
 
     tried: tuple[Tried, ...] = ()
     deepest: Tried | None = None
+    partly: Tried | None = None
     breaks: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
@@ -62,7 +67,10 @@ def prove(observations: Iterable[Observation], policy: Policy, failures: Sequenc
     seen = [item for item in observations if not item.question.measures]
     found = tried(seen)
     deep = [item for item in found if item.tier.is_deep and item.ran and item.outcome is not Outcome.UNTESTED]
-    counted = [item for item in deep if _named(item) and _on_the_gpu(item, policy)]
+    named = [item for item in deep if _named(item) and _on_the_gpu(item, policy)]
+    trained = {(item.question.tier, item.shipped) for item in seen if _trains(item)}
+    counted = [item for item in named if item.tier is not Tier.GPU or (item.tier, item.shipped) in trained]
+    partly = [item for item in named if item not in counted]
     breaks: list[str] = []
     degraded: list[str] = []
     for item in seen:
@@ -72,6 +80,7 @@ def prove(observations: Iterable[Observation], policy: Policy, failures: Sequenc
     return Proof(
         tried=found,
         deepest=max(counted, key=lambda item: (item.tier.depth, item.ran), default=None),
+        partly=max(partly, key=lambda item: item.ran, default=None),
         breaks=tuple(dict.fromkeys(breaks)),
         degraded=tuple(dict.fromkeys(degraded)),
         untried=_untried(seen, policy, failures),
@@ -95,6 +104,11 @@ def _untried(seen: Sequence[Observation], policy: Policy, failures: Sequence[Fai
 def _words(probe: str) -> str:
     """Return the words of a probe's id, e.g. `test import test entry point imports lora`."""
     return re.sub(r"[^A-Za-z0-9.]+", " ", probe.partition("/")[2] or probe)
+
+
+def _trains(item: Observation) -> bool:
+    """Return whether it answers whether PPO trains: what everybody who installs the stack is going to do with it."""
+    return item.answers and item.question.probe.endswith(KEYSTONE)
 
 
 def _named(item: Tried) -> bool:

@@ -52,6 +52,8 @@ def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
         count = f", {deepest.ran} of {deepest.planned} probes" if deepest.planned > 1 else ""
         where = f" ({aside})" if aside else ""
         lines.append(f"  {word:<9} at {proof.tier}{count}, on {proof.machine}, {proof.at:%Y-%m-%d}{where}")
+    if proof.partly is not None:
+        lines.append(f"  in part   {proof.partly.line}: no PPO step was taken")
     untried = f"; of the features in use no probe was about {', '.join(proof.untried)}" if proof.untried else ""
     lines.append(f"  untested  {', '.join(option.untested) or 'no tier'}{untried}")
     changes = [change.line for change in option.changes]

@@ -40,6 +40,7 @@ const conditional = (entry) =>
 
 const provenLine = (item, gpu) => {
   const { choice } = item.entry;
+  if (!item.tier && choice.partly) return h("p", {}, h("b", {}, "Tried in part"), ` (${choice.partly}): no PPO step was taken.`);
   if (!item.tier) return h("p", {}, h("b", {}, "By reading only."), " Nothing of it was installed or run.");
   const where = item.tier === choice.tier ? `${choice.machine}, ${choice.at}${choice.shipped ? ", not here: shipped evidence" : ""}` : `not on ${gpu}`;
   return h("p", {}, "Proven down to ", h("b", {}, item.tier), ` (${where}).`);

@@ -21,6 +21,7 @@ from matrix.gpus.inventory import Inventory
 from matrix.index import File
 from matrix.pins.bounds import line_of_record, stated_in
 from matrix.pins.candidates import Ground, choices, lattice, recorded, with_override, with_pin
+from matrix.pins.proof import KEYSTONE
 from matrix.pins.reading import read_words
 from matrix.pins.want import parse_want
 from matrix.records import FAILURES, load_failures
@@ -172,13 +173,14 @@ def test_a_proven_set_is_the_very_one_that_was_tried_though_newer_releases_came_
         assert row["set"]["versions"]["numpy"] == "2.3"
         at = datetime(2026, 6, 2, tzinfo=UTC)
         machine = "x86_64, 1 x NVIDIA H200"
-        seen = observation("verl0.9.0-vllm0.20.0", Tier.GPU, machine=machine, at=at, reads={"lock": row["lock"]})
+        name, probe = "verl0.9.0-vllm0.20.0", KEYSTONE
+        seen = observation(name, Tier.GPU, machine=machine, at=at, probe=probe, reads={"lock": row["lock"]})
         Store(tmp_path / "seen").add(seen)
         sets = json.loads(ask(site, kept, f"{words} --evidence {tmp_path / 'seen'} --json").out)["sets"]
         tried = next(row for row in sets if "newest proven" in row["labels"])
         assert (tried["set"]["versions"]["numpy"], tried["set"]["as_of"][:10]) == ("2.3", "2026-06-02")
         assert tried["set"]["tried"][-1]["other_lock"] is False
-        other = observation("verl0.9.0-vllm0.20.0", Tier.GPU, machine=machine, at=at, reads={"lock": "sha256:00"})
+        other = observation(name, Tier.GPU, machine=machine, at=at, probe=probe, reads={"lock": "sha256:00"})
         Store(tmp_path / "other").add(other)
         heard = ask(site, kept, f"{words} --evidence {tmp_path / 'other'}")
         assert "2026-06-02 (shipped evidence, another lock)" in heard.out

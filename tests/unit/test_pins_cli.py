@@ -23,6 +23,7 @@ from matrix.failure import Failure
 from matrix.gpus.inventory import Inventory
 from matrix.observe import Observation
 from matrix.pins import output
+from matrix.pins.proof import KEYSTONE
 from matrix.store import Store
 from matrix.tier import Outcome, Tier
 from tests.unit.cli_home import bare_interpreter, fresh_home
@@ -75,7 +76,7 @@ def evidence(folder: Path, *items: Observation) -> str:
 
 
 def gpu(name: str = TRIED, outcome: Outcome = Outcome.OK, **more: object) -> Observation:
-    return observation(name, Tier.GPU, outcome, machine=H200, at=AT, probe="compat/test_x.py::test_ppo", **more)  # type: ignore[arg-type]
+    return observation(name, Tier.GPU, outcome, machine=H200, at=AT, probe=f"compat/{KEYSTONE}", **more)  # type: ignore[arg-type]
 
 
 def ask(site: Site, home: Path, *words: str) -> Said:

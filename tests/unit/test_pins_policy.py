@@ -18,7 +18,7 @@ from matrix.pins.commands import install_command
 from matrix.pins.kept import complete, weigh
 from matrix.pins.measured import Measured, about, measured
 from matrix.pins.policy import Policy, parse_share, parse_uses, patterns, profile_features
-from matrix.pins.proof import prove
+from matrix.pins.proof import KEYSTONE, prove
 from matrix.pins.want import parse_want
 from matrix.records import load_failures
 from matrix.tier import Outcome, Tier
@@ -126,12 +126,13 @@ def test_what_the_present_set_has_is_kept_or_avoided_and_what_a_probe_did_not_se
 
 def test_proven_is_tried_deep_enough_on_a_named_machine_and_unbroken() -> None:
     ok = observation(NAME, Tier.GPU, machine=H200, probe="compat/test_lora.py::test_lora_on_a_gpu")
-    proof = prove([ok], Policy(uses=("lora", "megatron")))
+    trains = observation(NAME, Tier.GPU, machine=H200, probe=f"compat/{KEYSTONE}")
+    proof = prove([ok, trains], Policy(uses=("lora", "megatron")))
     assert (proof.tier, proof.machine, proof.at, proof.untried) == (Tier.GPU, "NVIDIA H200", AT, ("megatron",))
     assert proof.proven(Policy())
     assert not proof.proven(Policy(min_tier=Tier.BENCH))
-    assert prove([ok], Policy(gpu="h200")).proven(Policy())
-    assert prove([ok], Policy(gpu="A100")).tier is None
+    assert prove([trains], Policy(gpu="h200")).proven(Policy())
+    assert prove([trains], Policy(gpu="A100")).tier is None
     nameless = observation(NAME, Tier.GPU, machine="")
     assert prove([nameless], Policy()).deepest is None
     assert [item.tier for item in prove([nameless], Policy()).tried] == [Tier.GPU]
@@ -153,7 +154,7 @@ def test_a_break_that_counts_is_told_and_one_that_does_not_is_only_shown(
     outcome: Outcome, findings: list[object] | None, breaks: bool
 ) -> None:
     seen = [
-        observation(NAME, Tier.GPU, machine=H200, probe="a"),
+        observation(NAME, Tier.GPU, machine=H200, probe=f"compat/{KEYSTONE}"),
         observation(NAME, Tier.IMPORT, outcome, machine=CPU, findings=findings),  # type: ignore[arg-type]
     ]
     proof = prove(seen, Policy(uses=("lora",)))
@@ -161,6 +162,26 @@ def test_a_break_that_counts_is_told_and_one_that_does_not_is_only_shown(
     assert proof.proven(Policy()) is not breaks
     if outcome is not Outcome.UNTESTED and not breaks:
         assert proof.degraded[0].startswith("import: ")
+
+
+@pytest.mark.parametrize(
+    ("probes", "tier", "partly"),
+    [
+        ({f"compat/{KEYSTONE}": Outcome.OK, "compat/test_device.py::test_x": Outcome.OK}, Tier.GPU, ""),
+        ({f"compat/{KEYSTONE}": Outcome.UNTESTED, "compat/test_device.py::test_x": Outcome.OK}, Tier.IMPORT,
+         "gpu: ok, 1 of 2 probes, NVIDIA H200, 2026-11-30"),
+        ({"compat/test_device.py::test_x": Outcome.OK}, Tier.IMPORT, "gpu: ok, NVIDIA H200, 2026-11-30"),
+        ({f"compat/{KEYSTONE}": Outcome.UNTESTED}, Tier.IMPORT, ""),
+    ],
+)  # fmt: skip
+def test_the_tier_gpu_proves_a_set_only_where_ppo_was_run(
+    probes: Mapping[str, Outcome], tier: Tier, partly: str
+) -> None:
+    seen = [observation(NAME, Tier.GPU, outcome, machine=H200, probe=name, at=AT) for name, outcome in probes.items()]
+    proof = prove([observation(NAME, Tier.IMPORT, machine=CPU), *seen], Policy())
+    assert proof.tier is tier
+    assert proof.proven(Policy()) is (tier is Tier.GPU)
+    assert (proof.partly.line if proof.partly else "") == partly
 
 
 def comparison(at: datetime = AT, **more: object) -> object:
@@ -248,7 +269,8 @@ def test_advice_is_the_best_set_of_each_release_by_what_was_observed() -> None:
     gpu = "verl0.9.1-vllm0.26.0-torch2.11.0-tf5.10.4"
     broken = "verl0.8.0-vllm0.24.0"
     seen = [
-        observation(NAME, Tier.IMPORT, machine=CPU), observation(gpu, Tier.GPU, machine=H200),
+        observation(NAME, Tier.IMPORT, machine=CPU),
+        observation(gpu, Tier.GPU, machine=H200, probe=f"compat/{KEYSTONE}"),
         observation(gpu, Tier.RESOLVE, detail={"versions": {"ray": "2.60.0", "torch": "x y"}}),
         observation(broken, Tier.IMPORT, Outcome.BROKEN, machine=CPU),
         observation("verl0.7.1-vllm0.12.0", Tier.RESOLVE, Outcome.CONFLICT),
