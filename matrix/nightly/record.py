@@ -247,8 +247,8 @@ class Night:
 
     @property
     def stamp(self) -> str:
-        """Return the word that names it, e.g. `20261201T003000Z`; later nights sort behind."""
-        return f"{self.at:%Y%m%dT%H%M%SZ}"
+        """Return the word that names it, e.g. `20261201T003000.000Z`; later nights sort behind."""
+        return f"{self.at:%Y%m%dT%H%M%S}.{self.at.microsecond // 1000:03}Z"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""

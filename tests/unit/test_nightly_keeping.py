@@ -75,7 +75,7 @@ def test_nights_are_kept_in_their_order_and_the_oldest_are_removed_in_time(
     for number in range(5):
         archive.keep(night(at=FIRST + DAY * number))
     assert [path.name for path in archive.files] == [
-        "night-20261203T003000Z.json", "night-20261204T003000Z.json", "night-20261205T003000Z.json",
+        "night-20261203T003000.000Z.json", "night-20261204T003000.000Z.json", "night-20261205T003000.000Z.json",
     ]  # fmt: skip
     assert [item.stamp[:8] for item in archive.recent(2)] == ["20261205", "20261204"]
     last, notes = archive.latest()
