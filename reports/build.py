@@ -58,6 +58,7 @@ def build(
     from reports.junit import junit
     from reports.markdown import summary
     from reports.page import page
+    from reports.sections import shipped_sections
 
     files = ReportFiles(
         html=out_dir / "index.html",
@@ -65,7 +66,7 @@ def build(
         json=out_dir / "report.json",
         junit=out_dir / "junit.xml",
     )
-    doc = document(result, sections=sections)
+    doc = document(result, sections={**shipped_sections(), **(sections or {})})
     _write(files.json, _by_line(doc))
     _write(files.html, page(result, doc=doc))
     _write(files.markdown, summary(result, report_url=report_url))

@@ -19,20 +19,20 @@ def _benches(result: RunResult) -> dict[str, object] | None:
     return section(result)
 
 
-def _claims(result: RunResult) -> dict[str, object] | None:
-    return _shipped_claims()
+MAKERS: Mapping[str, Section] = {"benches": _benches}
+"""What makes each section of a run, by its name; the name is that of its view in the page, too."""
 
 
 @functools.cache
-def _shipped_claims() -> dict[str, object] | None:
-    """Return the section of claims, which are of releases and of no run: read once."""
+def shipped_sections() -> Mapping[str, object]:
+    """Return the sections that are of releases and of no run, by name: the claims; read once.
+
+    They stand in a report, not in the answer to a question about one cell.
+    """
     from reports.claims import section
 
-    return section()
-
-
-MAKERS: Mapping[str, Section] = {"benches": _benches, "claims": _claims}
-"""What makes each section, by its name; the name is that of its view in the page, too."""
+    claims = section()
+    return {} if claims is None else {"claims": claims}
 
 
 def sections_of(result: RunResult) -> dict[str, object]:
