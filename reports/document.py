@@ -64,6 +64,12 @@ def document(
     }
 
 
+def of_its_cells(doc: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report without the records that apply to none of its cells, for an answer about a few of them."""
+    known = {name for cell in doc["cells"] for names in cell["known"].values() for name in names}
+    return {**doc, "failures": [row for row in doc["failures"] if row["id"] in known or row["seen"]]}
+
+
 @functools.cache
 def _shipped_records() -> tuple[Failure, ...]:
     return load_failures()

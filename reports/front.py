@@ -59,10 +59,10 @@ class TerminalFront:
         return f"{verdict_text(verdict)}\n{notes}  made by    {provenance(result)}"
 
     def run_json(self, result: RunResult) -> Mapping[str, object]:
-        """Return a run as plain JSON data (schema.json)."""
-        from reports.document import document
+        """Return a run as plain JSON data (schema.json); of the records, those that apply to its cells."""
+        from reports.document import document, of_its_cells
 
-        return document(result)
+        return of_its_cells(document(result))
 
     def findings_text(self, findings: Sequence[Finding], form: Format) -> str:
         """Return findings in one of the formats, the breaks first."""

@@ -164,7 +164,8 @@ _VARIES = (
     (r'("(?:uv|python|verl-matrix)": ")\d+\.\d+\.\d+[\w.+]*"', r'\1X"'),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE"),
     (r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", "DATE"),
-    (r'("line": "\w+: .*, )\d{4}-\d\d-\d\d"', r'\1DAY"'),
+    (r'("\w+: .*, )\d{4}-\d\d-\d\d"', r'\1DAY"'),
+    (r"(--exclude-newer )20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", r"\1DATE"),
     (r'("seconds": )\d+(\.\d+)?', r"\1S"),
     (r'("bytes_read": )\d+', r"\1N"),
     (r'("wheel_bytes": )\d+', r"\1N"),
@@ -189,7 +190,8 @@ def check_golden(name: str, text: str, *, loose: bool = False) -> None:
     """Compare with the golden file, where `loose` without regard to white space; `GOLDEN=write` writes it anew."""
     path = GOLDEN / name
     if os.environ.get("GOLDEN") == "write":
-        assert f"{datetime.now(UTC):%Y-%m-%d}" not in text, f"{name}: would hold only today"
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
+        assert today not in text, f"{name} would hold only today: {[it for it in text.splitlines() if today in it][:3]}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     golden = path.read_text(encoding="utf-8")

@@ -13,9 +13,11 @@ import pytest
 
 import matrix
 import matrix.evidence
+import reports.document
 from matrix.cli import wiring
 from matrix.gpus.inventory import Inventory
 from tests.unit.cli_stack import CELLS, RELEASES, Said, check_golden, process, record_axes, said, steady, stocked
+from tests.unit.failure_samples import AIMV2
 from tests.unit.http_server import Site
 
 COMMANDS = ("run", "check", "surface", "grid", "bisect", "update", "report")
@@ -42,6 +44,7 @@ def _small_axes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The real one, and a GPU of this machine, would change what is printed.
     monkeypatch.setattr(matrix.evidence, "SHIPPED", home / "evidence")
     monkeypatch.setattr(wiring, "gpus", Inventory)
+    monkeypatch.setattr(reports.document, "_shipped_records", lambda: (AIMV2,))
 
 
 def _said(site: Site, home: Path, words: str) -> Said:

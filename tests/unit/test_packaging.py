@@ -18,9 +18,11 @@ from matrix.failure import Family
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = ("matrix", "reports", "bench")
-NAMES = {"griffe": "griffelib", "hydra": "hydra-core", "pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
+NAMES = {"griffe": "griffelib", "hydra": "hydra-core", "pynvml": "nvidia-ml-py", "pytest_benchmark": "pytest-benchmark",
+         "yaml": "pyyaml"}  # fmt: skip
 """Modules whose distribution has another name."""
 DATA = (
+    "bench/claims.toml",
     "bench/peaks.toml",
     "bench/toggles.toml",
     "bench/verl_flops.toml",

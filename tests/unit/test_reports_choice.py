@@ -15,6 +15,7 @@ from matrix.records import load_failures
 from matrix.tier import Outcome, Tier
 from matrix.verdict import Verdict, judge
 from reports.choice import ANY, choice_document, weighed
+from reports.document import of_its_cells
 from reports.failures import Matcher, failures_document, installed
 from reports.install import install_document
 from tests.unit.run_fakes import AT, cell, finding, observation
@@ -189,3 +190,11 @@ def test_a_set_that_does_not_resolve_is_installed_only_without_its_dependencies(
     assert "is another cell" in refused["why_not"]
     untried = install_document(judge(PAIR, []))
     assert "not tried" in untried["why_not"]
+
+
+def test_an_answer_about_a_few_cells_tells_of_the_records_that_apply_to_them_or_were_seen() -> None:
+    cells = [{"known": {"against": ["a"], "conditional": [], "elsewhere": ["b"]}}]
+    rows = [{"id": name, "seen": ["x"] if name == "c" else []} for name in "abcd"]
+    made = of_its_cells({"cells": cells, "failures": rows, "schema": 1})
+    assert [row["id"] for row in made["failures"]] == ["a", "b", "c"]
+    assert made["schema"] == 1
