@@ -60,8 +60,8 @@ class Entry:
 
 def entries(kind: Kind, recipes: Sequence[str], toggles: Sequence[str]) -> list[Entry]:
     """Return the benches of a suite, both sides of a pairing side by side; raises UsageError for unknown names."""
-    chosen = [recipe_named(name) for name in recipes or DEFAULTS[kind]]
-    names = [toggle_named(name).name for name in toggles or TOGGLES]
+    chosen = [recipe_named(name) for name in dict.fromkeys(recipes or DEFAULTS[kind])]
+    names = [toggle_named(name).name for name in dict.fromkeys(toggles or TOGGLES)]
     return [
         Entry(recipe=recipe.name, toggle=name, side=side, metric=metric)
         for recipe in chosen

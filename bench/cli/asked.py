@@ -104,8 +104,9 @@ def composing(release: Version, home: str | None) -> Composing:
 
 
 def recipes(names: Sequence[str], device: str = "") -> tuple[Recipe, ...]:
-    """Return the recipes of those names, by default the short one; raises UsageError for one that there is not."""
-    return tuple(recipe_named(name) for name in names or ["ppo-tiny" if device == "cpu" else "ppo-short"])
+    """Return the recipes of those names, each once, by default the short one; raises UsageError for an unknown one."""
+    asked = dict.fromkeys(names or ["ppo-tiny" if device == "cpu" else "ppo-short"])
+    return tuple(recipe_named(name) for name in asked)
 
 
 def pairings(
@@ -113,8 +114,8 @@ def pairings(
 ) -> tuple[Pairing, ...]:
     """Return what is compared: the first cell with each of the others, and the toggles on the first.
 
-    Toggles that are named are taken as they are; without a name those that the project is named for, unless cells are
-    compared.
+    Toggles that are named are taken as they are, each once: a pairing that stood twice in its series would be judged
+    with itself. Without a name they are those that the project is named for, unless cells are compared.
     """
     first, *others = among
     release = composing(first.release, home)
@@ -122,7 +123,7 @@ def pairings(
     for recipe in chosen:
         recipe.require(first.release)
         found += [of_cells(between(first.cell, other.cell), recipe, first.cell, other.cell) for other in others]
-        for name in toggles or (() if others else TOGGLES):
+        for name in dict.fromkeys(toggles or (() if others else TOGGLES)):
             toggle = toggle_named(name)
             if toggle.cells:
                 then = "Compare them with --cells NAME NAME."

@@ -333,3 +333,10 @@ def test_the_parser_of_the_words() -> None:
     with pytest.raises(UsageError):
         asked.recipes(["nope"])
     assert [recipe.name for recipe in asked.recipes([], "cpu")] == ["ppo-tiny"]
+
+
+def test_names_that_are_given_twice_make_one_comparison_not_a_family() -> None:
+    subject = asked.Subject(cell="verl0.9.1", release=Version("0.9.1"))
+    chosen = asked.recipes(["ppo-tiny", "ppo-tiny"])
+    found = asked.pairings((subject,), chosen, ["checkpointing", "checkpointing"], None)
+    assert [(one.recipe.name, one.name) for one in found] == [("ppo-tiny", "checkpointing")]

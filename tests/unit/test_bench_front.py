@@ -200,3 +200,8 @@ def test_the_suites_skip_on_a_machine_without_anything_to_run(tmp_path: Path) ->
     wrong = suites(tmp_path, "--bench-toggle", "nope")
     assert wrong.returncode == 4
     assert "There is no toggle `nope`" in wrong.stderr
+
+
+def test_a_name_that_is_given_twice_is_one_bench() -> None:
+    once = entries(Kind.PPO, ["ppo-tiny"], ["checkpointing"])
+    assert entries(Kind.PPO, ["ppo-tiny", "ppo-tiny"], ["checkpointing", "checkpointing"]) == once
