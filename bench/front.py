@@ -146,7 +146,7 @@ def _of(series: Series, recipe: Recipe, pairing: Pairing, found: Sequence[Gather
     for one in judge(found):
         if (one.series, one.recipe, one.pairing) == (series.name, recipe.name, pairing.name):
             return one
-    return f"no launch of {pairing.name} on {recipe.name} has ended"
+    return f"no launch of {pairing.name} on {recipe.name} has ended well"
 
 
 def _lacking(wanted: int) -> str:

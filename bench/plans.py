@@ -18,7 +18,7 @@ from bench.variant import Pairing
 from bench.verdicts import FAMILY, MARGIN, Paired
 from matrix.errors import UsageError
 from matrix.observe import Observation
-from matrix.tier import Tier
+from matrix.tier import Outcome, Tier
 
 ASSUMED_NOISE: Mapping[Kind, float] = {Kind.PPO: 0.015, Kind.UPDATE: 0.01, Kind.ROLLOUT: 0.01}
 """Of launches (`ppo`) and of repeats within one, where none is recorded."""
@@ -33,6 +33,7 @@ ASSUMED_SECONDS: Mapping[str, float] = {
 }  # fmt: skip
 """Of one launch by its recipe, on its hardware, where none is recorded."""
 SECONDS_REST_ON = "assumed: 95 s to the first step on an H200 (docs/gpu_ppo.md), and steps sized by tokens"
+CPU_SECONDS_REST_ON = "assumed: launches on two cores took so long (docs/launches.md)"
 _UNKNOWN_SECONDS = 300.0
 MOST_LAUNCHES = power.MOST
 
@@ -95,11 +96,12 @@ class BenchPlan:
 
 
 def past(observations: Iterable[Observation], paired: Sequence[Paired]) -> Past:
-    """Return what is recorded of launches: how long each took, and how figures of one side scatter."""
+    """Return what is recorded of launches: how long those without a fault took, how figures of one side scatter."""
     seconds: dict[str, list[float]] = {}
     for item in observations:
         parts = item.question.probe.split("/")
-        if item.question.tier is Tier.BENCH and parts[0] == "launch" and len(parts) > 2 and item.seconds > 0:
+        whole = item.outcome is Outcome.OK and item.seconds > 0
+        if item.question.tier is Tier.BENCH and parts[0] == "launch" and len(parts) > 2 and whole:
             seconds.setdefault(parts[1], []).append(item.seconds)
     noise: dict[tuple[str, str], power.Noise] = {}
     for one in paired:
@@ -135,7 +137,8 @@ def planned(
         UsageError: no sensible number of launches, or a noise or margin that is none.
     """
     if not 1 <= launches <= MOST_LAUNCHES or (repeats is not None and not 1 <= repeats <= MOST_LAUNCHES):
-        raise UsageError(f"Launches and repeats a side are 1 to {MOST_LAUNCHES}, not {launches} and {repeats}.")
+        asked = f"{launches}" if repeats is None else f"{launches} and {repeats}"
+        raise UsageError(f"Launches and repeats a side are 1 to {MOST_LAUNCHES}, not {asked}.")
     if not 0 < margin < 1 or (noise is not None and not 0 < noise < 1):
         raise UsageError("The margin and the noise lie between 0 and 1: 0.02 is 2 %.")
     had = known or Past()
@@ -195,7 +198,8 @@ def _row(
 def _seconds(recipe: Recipe, had: Past) -> tuple[float, str]:
     if recipe.name in had.seconds:
         return had.seconds[recipe.name], "recorded launches"
-    return ASSUMED_SECONDS.get(recipe.name, _UNKNOWN_SECONDS), SECONDS_REST_ON
+    rests_on = CPU_SECONDS_REST_ON if recipe.device == "cpu" else SECONDS_REST_ON
+    return ASSUMED_SECONDS.get(recipe.name, _UNKNOWN_SECONDS), rests_on
 
 
 def _noise(recipe: Recipe, metric: str, had: Past, given: float | None) -> tuple[float, str]:
@@ -242,8 +246,11 @@ def _notes(rows: Sequence[Row], family: int, launches: int) -> list[str]:
         for assumed in (NOISE_RESTS_ON, CPU_RESTS_ON)
         if any(row.noise_from == assumed for row in rows)
     ]
-    if any(row.seconds_from == SECONDS_REST_ON for row in rows):
-        notes.append(f"minutes are {SECONDS_REST_ON}")
+    notes += [
+        f"minutes are {assumed}"
+        for assumed in (SECONDS_REST_ON, CPU_SECONDS_REST_ON)
+        if any(row.seconds_from == assumed for row in rows)
+    ]
     if any(row.could is not None and row.launches == 1 for row in rows):
         notes.append("n of `update` and `rollout` are repeats within one launch: how launches differ is not in them")
     return notes

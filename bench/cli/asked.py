@@ -122,6 +122,8 @@ def pairings(
     found = []
     for recipe in chosen:
         recipe.require(first.release)
+        for subject in among:
+            _require_engine(subject, recipe)
         found += [of_cells(between(first.cell, other.cell), recipe, first.cell, other.cell) for other in others]
         for name in dict.fromkeys(toggles or (() if others else TOGGLES)):
             toggle = toggle_named(name)
@@ -130,6 +132,16 @@ def pairings(
                 raise UsageError(f"{name} is a toggle of cells: {toggle.what}.", then=then)
             found.append(of_toggle(toggle, recipe, release, first.cell))
     return tuple(found)
+
+
+def _require_engine(subject: Subject, recipe: Recipe) -> None:
+    """Raise UsageError where a recipe rolls out and the environment has no vLLM: verl would say so after 40 seconds."""
+    if recipe.kind is Kind.UPDATE or subject.environment is None or "vllm" in subject.environment.installed:
+        return
+    raise UsageError(
+        f"{subject.environment.python} has no distribution named vllm, and {recipe.name} rolls out with it.",
+        then="`--recipe update-short` needs none.",
+    )
 
 
 def between(a: str, b: str) -> str:

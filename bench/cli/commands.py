@@ -96,7 +96,7 @@ def _told(args: argparse.Namespace, store: Store, name: str) -> int:
     mine = [item for item in gathered(store.find(tier=Tier.BENCH)) if item.series == name]
     paired = judge(mine, margin=_margin(args))
     if not paired:
-        raise NothingRanError(f"No launch of the series {name} has ended.", then="What was told above says why.")
+        raise NothingRanError(f"No launch of the series {name} has ended well.", then="What was told above says why.")
     store.add(*_new(store, comparisons(paired, _now())))
     _print(args, paired, whole=False)
     return 0 if any(one.comparison.ratio is not None for item in paired for one in item.main) else 1

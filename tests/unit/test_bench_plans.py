@@ -23,7 +23,7 @@ from bench.variant import Pairing, of_settings
 from bench.verdicts import judge
 from matrix.errors import UsageError
 from tests.unit.bench_gathered import some
-from tests.unit.bench_launches import kept
+from tests.unit.bench_launches import OOM, kept
 
 
 def pairing(name: str = "chunked-prefill", recipe: str = "ppo-short", standing: Standing | None = None) -> Pairing:
@@ -84,6 +84,9 @@ def test_recorded_launches_give_noise_and_seconds() -> None:
     paired = judge([some(noise=0.02, n=8), some("other", noise=0.02, n=4), some("equal", noise=0.0, n=3)])
     known = past([kept(0, seconds=90.0), kept(1, seconds=110.0), kept(0, 0.0, seconds=0.0)], paired)
     assert known.seconds == {"ppo-short": 100.0}
+    died = kept(2, None, fault=OOM, seconds=7.0)
+    assert past([died, kept(0, seconds=90.0)], []).seconds == {"ppo-short": 90.0}
+    assert past([died], []).seconds == {}
     assert list(known.noise) == [("ppo-short", "throughput")]
     assert known.noise["ppo-short", "throughput"].degrees > 5
     (row,) = planned([pairing()], 6, known=known).rows
@@ -116,6 +119,8 @@ def test_a_cpu_is_not_taken_for_a_gpu() -> None:
     made = planned([pairing(recipe="ppo-tiny")], 6)
     assert (made.rows[0].noise, made.rows[0].gpus, made.gpu_minutes) == (0.1, 0, 0)
     assert any("a CPU that others use" in note for note in made.notes)
+    assert any("minutes are assumed: launches on two cores" in note for note in made.notes)
+    assert not any("H200" in note for note in made.notes)
 
 
 def test_every_recipe_has_seconds_that_are_assumed() -> None:
