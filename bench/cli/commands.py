@@ -11,7 +11,7 @@ from pathlib import Path
 from bench import plain
 from bench.cli import asked, shown
 from bench.cli.tune import tune
-from bench.gathered import gathered
+from bench.gathered import gathered, launches_of
 from bench.launcher import Launcher
 from bench.plans import Past, past, planned
 from bench.record import comparisons, standings, why
@@ -137,6 +137,13 @@ def show(args: argparse.Namespace) -> int:
         return _claims(args, paired, kept)
     if not paired:
         which = f" of {', '.join(args.series)}" if args.series else ""
+        faults = [one for one in launches_of(kept) if one.fault and (not args.series or one.series in args.series)]
+        if faults:
+            last = faults[-1]
+            raise NothingRanError(
+                f"No launch{which} ended well: {len(faults)} are kept, each with a fault.",
+                why=f"The last, {last.pairing} on {last.recipe} in series {last.series}: {last.fault}",
+            )
         raise NothingRanError(
             f"Nothing{which} is kept of benches.", then="`run` makes a series, `plan` says what it costs."
         )

@@ -75,12 +75,12 @@ def plan_text(plan: BenchPlan) -> str:
 def _planned(row: Row, margin: float) -> str:
     assert row.could is not None
     shows = "no difference" if row.could.detectable is None else f"{row.could.detectable - 1:.1%}"
-    same = "never" if row.could.least_margin is None else f"{row.could.least_margin:.1%}"
+    same = "no sameness" if row.could.least_margin is None else f"sameness within {row.could.least_margin:.1%}"
     count = f"{row.launches} launches" if row.launches > 1 else "1 launch"
     gpus = f"{row.gpus} GPU{'s' if row.gpus != 1 else ''}" if row.gpus else "CPU"
     return (
         f"{row.metric:<24} {count} on {gpus}, {row.minutes:.0f} min, n = {row.n}+{row.n}, noise {row.noise:.1%}:"
-        f" shows {shows} in 4 of 5 cases, sameness within {same} (within {margin:.0%} in {row.could.equivalent:.0%})"
+        f" shows {shows} in 4 of 5 cases, {same} (within {margin:.0%} in {row.could.equivalent:.0%})"
     )
 
 

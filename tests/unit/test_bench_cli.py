@@ -27,6 +27,8 @@ from matrix.store import Store
 from matrix.tier import Tier
 from tests.unit.bench_fakes import CELL, on_machine
 from tests.unit.bench_gathered import held, some
+from tests.unit.bench_launches import OOM
+from tests.unit.bench_launches import kept as kept_launch
 
 ROOT = Path(__file__).parents[2]
 HERE = "run --here --python x"
@@ -53,7 +55,7 @@ def test_a_plan_needs_no_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     few = line.say("plan --toggles chunked-prefill --launches 3")
     assert "shows no difference" in few.out
     assert "note: 3 launches a side can show no difference" in few.out
-    assert "sameness within never" in line.say("plan --toggles chunked-prefill --launches 1").out
+    assert "no sameness (within 2%" in line.say("plan --toggles chunked-prefill --launches 1").out
     cpu = line.say("plan --toggles checkpointing-actor --recipe ppo-tiny --recipe update-short")
     assert "launches on CPU" in cpu.out
     assert "1 launch on 1 GPU" in cpu.out
@@ -325,6 +327,17 @@ def test_an_environment_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(NothingRanError):
         asked.kept("verl0.8.0", home)
     assert asked.kept("verl0.8.0", home, need=False).environment is None
+
+
+def test_launches_that_all_failed_are_no_empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = on_machine(tmp_path, monkeypatch)
+    died = kept_launch(0, None, fault=OOM)
+    Store(Home.find(str(line.home)).store).add(died)
+    heard = line.say("show")
+    assert heard.code == 10
+    assert "No launch ended well: 1 are kept, each with a fault." in heard.err
+    assert "toggle on ppo-short in series s: " in heard.err
+    assert "kept of benches" in line.say("show other").err
 
 
 def test_the_parser_of_the_words() -> None:
