@@ -96,10 +96,13 @@ def refuse_long(words: Sequence[str]) -> None:
 def _told(error: MatrixError) -> int:
     """Tell the error and return its exit code; what the command had to say comes first."""
     sys.stdout.flush()
-    sys.stderr.write(f"error: {_LONG.sub(_shortened, str(error))}\n")
+    text = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", _LONG.sub(_shortened, str(error)))
+    sys.stderr.write(f"error: {text}\n")
     return error.exit_code
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What is said again of a file must not steer the terminal."""
 _LONG = re.compile(r"\S{500,}")
 """What was typed or read is said again in messages; so much of it, and no address or path is as long."""
 

@@ -161,6 +161,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _choose(args: argparse.Namespace, front: Front) -> int:
     from matrix.pins.choice import choose
+    from matrix.pins.doubts import doubts
     from matrix.pins.output import evidence, write
     from matrix.pins.relaxation import nothing
     from matrix.pins.telling import chosen_text, head, nothing_text, tally
@@ -171,7 +172,7 @@ def _choose(args: argparse.Namespace, front: Front) -> int:
     now = datetime.now(UTC)
     out = Path(args.out)
     answer: list[dict[str, object]] = []
-    lines = [*head(stack, want, policy), ""]
+    lines = [*head(stack, want, policy, doubts(judge.ground)), ""]
     for item in choice.chosen:
         folder = out / item.folder
         data = evidence(item.option, policy, stack, want, item.labels, now)

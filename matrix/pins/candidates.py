@@ -51,6 +51,12 @@ class Ground:
                 found &= item.specifier
         return found
 
+    def shut(self, axis: Axis) -> bool:
+        """Return whether people's own ranges let in no release of an axis, and no other is wanted of it."""
+        bound = self.bound(axis)
+        known = self.releases(axis)
+        return bool(bound) and self.wanted(axis) is None and not any(bound.contains(v, prereleases=True) for v in known)
+
     def wanted(self, axis: Axis) -> SpecifierSet | None:
         """Return the versions that are wanted of an axis; None where nothing is said."""
         return self.want.to.get(axis.value)
@@ -63,7 +69,7 @@ def choices(ground: Ground, axis: Axis) -> tuple[Version, ...]:
     """
     known, have, wanted = ground.releases(axis), ground.have(axis), ground.wanted(axis)
     bound = ground.bound(axis)
-    within = [version for version in known if bound.contains(version, prereleases=True)] or list(known)
+    within = [version for version in known if bound.contains(version, prereleases=True)]
     if wanted is not None:
         found = [version for version in known if wanted.contains(version, prereleases=True)]
         above = [version for version in found if have is None or version >= have] or found
@@ -102,6 +108,8 @@ def recorded(names: Iterable[str], ground: Ground) -> tuple[Cell, ...]:
     wanted = {axis for axis in (Axis.VERL, Axis.VLLM) if choices(ground, axis)}
     if any(ground.wanted(axis) is not None for axis in {Axis.VERL, Axis.VLLM} - wanted):
         # What is wanted of it does not exist.
+        return ()
+    if any(ground.shut(axis) for axis in Axis):
         return ()
     cells = []
     for name in names:
@@ -151,6 +159,8 @@ def lattice(ground: Ground, frames: Sequence[Cell] = ()) -> tuple[Cell, ...]:
     `frames` are recorded cells; the extras that they ask of the same release of verl are tried too, since a plain
     install may lack what that release needs.
     """
+    if any(ground.shut(axis) for axis in Axis):
+        return ()
     rest = tuple(axis for axis in Axis if axis not in (Axis.VERL, Axis.VLLM))
     free = {axis: found for axis in rest if (found := choices(ground, axis))}
     kept: dict[Axis, Version | None] = {

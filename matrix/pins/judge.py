@@ -17,6 +17,7 @@ from matrix.index import PackageIndex
 from matrix.job import Job
 from matrix.observe import Observation
 from matrix.pins.candidates import Ground
+from matrix.pins.doubts import absent
 from matrix.pins.kept import complete, weigh
 from matrix.pins.measured import Measured, about, measured
 from matrix.pins.option import Change, Option
@@ -259,7 +260,8 @@ class Judge:
         stated = [item for item in self.ground.stack.about(package) if item.binds]
         version = option.versions.get(package)
         places = "; ".join(f"{item.where}: {item.text}" for item in stated)
-        return f"{places} has to give way{f' (here {version})' if version else ''}"
+        here = f" (here {version})" if version else ""
+        return f"{places} has to give way{here}{absent(package, self.ground.stack, self.index)}"
 
 
 def observations_of(options: Iterable[Option]) -> tuple[Observation, ...]:

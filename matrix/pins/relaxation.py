@@ -13,13 +13,14 @@ from enum import StrEnum
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from matrix.cell import Axis, Cell
 from matrix.nearness import near_versions
 from matrix.pins.bounds import stated_in
-from matrix.pins.candidates import Ground, with_override
+from matrix.pins.candidates import with_override
 from matrix.pins.choice import Choice, candidates_of, change, first_of, repaired
+from matrix.pins.doubts import aimed_at, no_release
 from matrix.pins.judge import Judge
 from matrix.pins.option import Option
 from matrix.pins.policy import Policy
@@ -104,7 +105,7 @@ def nothing(judge: Judge, choice: Choice) -> Nothing:
 
 def _chain(judge: Judge, choice: Choice) -> tuple[str, tuple[str, ...]]:
     """Return of what the chain speaks, and its facts: the nearest set that resolves, else the shortest conflict."""
-    absent = tuple(_no_release(judge.ground))
+    absent = tuple(no_release(judge.ground))
     if absent:
         return judge.ground.want.words, absent
     near = [option for option in choice.options if option.resolves]
@@ -120,29 +121,6 @@ def _chain(judge: Judge, choice: Choice) -> tuple[str, tuple[str, ...]]:
     return judge.ground.want.words, ("no release of the axes fits what is stated and wanted",)
 
 
-def _no_release(ground: Ground) -> Iterator[str]:
-    """Yield for each axis that is wanted, or had, at what does not exist a line with what comes close."""
-    for axis in Axis:
-        known, wanted = ground.releases(axis), ground.wanted(axis)
-        if wanted is not None and not any(wanted.contains(version, prereleases=True) for version in known):
-            near = near_versions(_aimed(wanted) or known[-1], known)
-            yield f"no release of {axis.value} is {wanted}; closest: {', '.join(near)} [axes.toml]"
-        have = ground.have(axis)
-        if wanted is None and have is not None and have not in known:
-            near = near_versions(have, known)
-            yield f"there is no {axis.value} {have}; closest: {', '.join(near)} [axes.toml]"
-
-
-def _aimed(wanted: SpecifierSet) -> Version | None:
-    """Return the version that a range speaks of, None where it is none."""
-    for clause in wanted:
-        try:
-            return Version(clause.version.removesuffix(".*"))
-        except InvalidVersion:
-            continue
-    return None
-
-
 def facts_of(option: Option) -> tuple[tuple[str, str], ...]:
     """Return the facts of the resolver that refute a set, each with its source; none where it was not refuted."""
     resolved = option.verdict.observation(Tier.RESOLVE)
@@ -156,6 +134,7 @@ def facts_of(option: Option) -> tuple[tuple[str, str], ...]:
 def _relaxations(judge: Judge, choice: Choice) -> Iterator[Relaxation]:
     yield from _of_policy(judge, choice)
     yield from _of_want(judge)
+    yield from _of_absent(judge)
     yield from _of_verl(judge)
     yield from _of_statements(judge)
     fitting = [option for option in choice.options if option.resolves and not option.unmet]
@@ -212,7 +191,7 @@ def _of_want(judge: Judge) -> Iterator[Relaxation]:
         wanted = ground.wanted(axis)
         if wanted is None:
             continue
-        aimed, have = _aimed(wanted), ground.have(axis)
+        aimed, have = aimed_at(wanted), ground.have(axis)
         for text in _sides(aimed, have) if aimed is not None else ():
             best = _best(_moved(judge, to={**ground.want.to, axis.value: SpecifierSet(text)}))
             if best is not None:
@@ -221,6 +200,20 @@ def _of_want(judge: Judge) -> Iterator[Relaxation]:
                 flags = f"--to {axis.value}=={version}"
                 yield Relaxation(ease=Ease.WANT, words=words, flags=flags, option=best)
                 break
+
+
+def _of_absent(judge: Judge) -> Iterator[Relaxation]:
+    """Yield the nearest release of verl that there is, where people name one that there is not."""
+    ground = judge.ground
+    have, known = ground.have(Axis.VERL), ground.releases(Axis.VERL)
+    if have is None or have in known or ground.wanted(Axis.VERL) is not None:
+        return
+    for near in near_versions(have, known)[:2]:
+        best = _best(_moved(judge, to={**ground.want.to, Axis.VERL.value: SpecifierSet(f"=={near}")}))
+        if best is not None:
+            words = f"take verl {near}, as there is no {have}"
+            yield Relaxation(ease=Ease.VERL, words=words, flags=f"--to verl=={near}", option=best)
+            return
 
 
 def _sides(aimed: Version, have: Version | None) -> tuple[str, ...]:

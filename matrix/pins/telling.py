@@ -19,8 +19,8 @@ WIDTH = 118
 _NOTES = 5
 
 
-def head(stack: Stack, want: Want, policy: Policy) -> list[str]:
-    """Return what was read, what is wanted and by what policy, in a few lines."""
+def head(stack: Stack, want: Want, policy: Policy, doubts: Sequence[str] = ()) -> list[str]:
+    """Return what was read, what is wanted and by what policy, in a few lines; `doubts` are told before the notes."""
     have = [f"{axis.value} {stack.have[axis.value]}" for axis in Axis if axis.value in stack.have]
     more = len(stack.statements) - len(have)
     lines = [f"have    {', '.join(have) or 'no exact version of the stack'}; {more} more ({stack.source})"]
@@ -29,13 +29,14 @@ def head(stack: Stack, want: Want, policy: Policy) -> list[str]:
     gpu = f" on {policy.gpu}" if policy.gpu else ""
     loss = f"; at most {policy.max_slowdown:.1%} slower" if policy.max_slowdown is not None else ""
     lines.append(f"policy  proven means tried at {policy.min_tier}{gpu} or deeper{loss}{uses}")
-    shown = [f"note    {note.line}" for note in stack.notes[:_NOTES]]
+    shown = [f"note    {line}" for line in doubts]
+    shown += [f"note    {note.line}" for note in stack.notes[:_NOTES]]
     builds = [f"{axis.value}-{word}" for axis, words in VARIANTS.items() for word in words]
     shown += [f"note    {name} is a build of its own; the sets below are of the ordinary one" for name in builds if
               name in stack.have]  # fmt: skip
     if len(stack.notes) > _NOTES:
         shown.append(f"note    {len(stack.notes) - _NOTES} more notes on the input; --json has them all")
-    return [_cut(line) for line in [*lines, *shown]]
+    return [*(_cut(line) for line in lines), *_wrapped(shown, 8)]
 
 
 def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
@@ -66,12 +67,13 @@ def chosen_text(item: Chosen, policy: Policy, folder: Path | None) -> list[str]:
     word = "deviates" if option.overrides else "but"
     lines += [f"  {word:<9} {option.deviation}"] if option.deviation else []
     lines += _failures(option)
-    lines += [f"  degraded  {len(proof.degraded)} findings of features not in use, e.g. {proof.degraded[0]}"] if (
-        proof.degraded) else []  # fmt: skip
+    if proof.degraded:
+        worse = len(proof.degraded)
+        word = "finding" if worse == 1 else "findings"
+        lines.append(f"  degraded  {worse} {word} of features not in use, e.g. {proof.degraded[0]}")
     lines += [f"  measured  {one.line}" for one in option.measured[:3]]
     lines.append(f"  install   {command(option, folder)}")
-    cut = [_cut(line) for line in lines[:-1]]
-    return [*cut, lines[-1]]
+    return [*_wrapped(lines[:-1], 12), lines[-1]]
 
 
 def _failures(option: Option) -> list[str]:
@@ -103,7 +105,8 @@ def nothing_text(found: Nothing) -> list[str]:
     lines = [f"nothing qualifies; the nearest is {found.about}:"]
     lines += [f"  because  {line}" for line in found.chain[:8]]
     if not found.relaxations:
-        return [_cut(line) for line in [*lines, "no relaxation was found that resolves"]]
+        return _wrapped([*lines, "no relaxation was found that resolves"], 11)
+    lines = _wrapped(lines, 11)
     lines.append("what would do, each resolved just now, the best evidence first:")
     for number, item in enumerate(found.relaxations, 1):
         lines += _relaxation(number, item)
@@ -122,7 +125,7 @@ def _relaxation(number: int, item: Relaxation) -> list[str]:
     ]
     lines += [f"     but     {line}" for line in item.against[:2]]
     lines += [f"     with    {item.flags}"] if item.flags else []
-    return [_cut(line) for line in lines]
+    return _wrapped(lines, 13)
 
 
 def advice_text(data: Mapping[str, object]) -> list[str]:
@@ -145,3 +148,17 @@ def advice_text(data: Mapping[str, object]) -> list[str]:
 
 def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+
+
+def _wrapped(lines: Sequence[str], indent: int) -> list[str]:
+    """Return lines of at most `WIDTH` characters with nothing left out; what continues a line is indented."""
+    import textwrap
+
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(
+            line, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
+            replace_whitespace=False,
+        )
+    ]  # fmt: skip

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
@@ -157,7 +157,9 @@ def _evidence(path: Path, text: str) -> Answer:
     except (ValueError, KeyError, TypeError) as error:
         line = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise DataError(path, line, f"is no evidence.json: {error}", then="Run `verl-matrix pins` again.") from None
-    if isinstance(schema, int) and schema > SCHEMA:
+    if not isinstance(schema, int) or schema < 1:
+        raise DataError(path, "", f"has no schema of this tool: {schema}", then="Run `verl-matrix pins` again.")
+    if schema > SCHEMA:
         raise NewerSchemaError(
             f"{path}: written with schema {schema}; this release reads up to {SCHEMA}.", then="Upgrade verl-matrix."
         )
@@ -167,9 +169,12 @@ def _evidence(path: Path, text: str) -> Answer:
         ids = [row["id"] for row in (*kept["against"], *kept["present"], *kept["conditional"])] + list(
             kept["elsewhere"]
         )
+        versions = {str(name): Version(version) for name, version in made["versions"].items()}
+        if not versions:
+            raise ValueError("it names no package")
         return Answer(
             path=path,
-            packages={str(name): Version(version) for name, version in made["versions"].items()},
+            packages=versions,
             hashes={name: frozenset(found) for name, found in data["hashes"].items() if found},
             policy=Policy(
                 min_tier=Tier(policy["min_tier"]), asked=policy["min_tier_asked"], gpu=policy["gpu"],
@@ -178,13 +183,19 @@ def _evidence(path: Path, text: str) -> Answer:
             python=str(made["python"]),
             failures=frozenset(ids),
             tried=tuple(
-                datetime.fromisoformat(row["at"]) for row in made["tried"] if Tier(row["tier"]).is_deep and row["ran"]
+                _day(row["at"]) for row in made["tried"] if Tier(row["tier"]).is_deep and row["ran"]
             ),
-            made=datetime.fromisoformat(data["at"]),
+            made=_day(data["at"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"is no evidence.json of this tool: {type(error).__name__} {error}"
         raise DataError(path, "", what, then="Run `verl-matrix pins` again.") from None
+
+
+def _day(text: str) -> datetime:
+    """Return the time that a text says, of UTC where it names no zone; raises ValueError."""
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def verify(
@@ -224,7 +235,7 @@ def _of_index(name: str, answer: Answer, index: PackageIndex) -> list[Fault]:
     there = {file.sha256 for file in release.files if file.sha256}
     lost = answer.hashes.get(name, frozenset()) - there
     if lost and there:
-        word = "a file" if len(lost) == 1 else f"{len(lost)} files"
+        word = "a file" if len(lost) == 1 else f"one of {len(lost)} files"
         text = (
             f"{name} {version}: {word} of the answer ({min(lost)[:12]}…) is not on the index any more under that hash"
         )
@@ -248,9 +259,17 @@ _WHOLE = 20
 """A list of more packages than this is a whole set, in which what is not named is not installed."""
 
 
+_CLOCKS = timedelta(days=1)
+"""So far the clocks of two machines may be apart before a time is one to come."""
+
+
 def _of_age(answer: Answer, now: datetime, max_age: timedelta | None) -> list[Fault]:
     if max_age is None:
         return []
+    late = [at for at in answer.tried if at > now + _CLOCKS]
+    if late:
+        text = f"it says that it was tried on {max(late):%Y-%m-%d}, which is to come, so its evidence has no age"
+        return [Fault(what=What.UNPROVEN, package="", text=text)]
     if not answer.tried:
         text = "nothing tells that the set was tried on a machine, so its evidence has no age"
         return [Fault(what=What.UNPROVEN, package="", text=text)]

@@ -101,7 +101,7 @@ def test_the_sets_worth_choosing_are_told_and_written_with_what_they_rest_on(
     assert "newest proven = smallest change: verl 0.9.1, vllm 0.24.0" in heard.out
     assert "proven    at gpu, on NVIDIA H200, 2026-11-01 (shipped evidence)" in heard.out
     assert "newest resolvable: verl 0.9.1, vllm 0.26.0" in heard.out
-    assert "degraded  1 findings of features not in use" in heard.out
+    assert "degraded  1 finding of features not in use" in heard.out
     assert "avoids    old-vllm" in heard.out
     assert "untested  import, behave, gpu, bench" in heard.out
     assert "install   uv pip install -r pins/newest-resolvable/pylock.toml" in heard.out
