@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,9 @@ def build(
         json=out_dir / "report.json",
         junit=out_dir / "junit.xml",
     )
-    doc = document(result, sections={**shipped_sections(), **(sections or {})})
+    shipped, notes = shipped_sections()
+    result = replace(result, notes=(*result.notes, *notes))
+    doc = document(result, sections={**shipped, **(sections or {})})
     _write(files.json, _by_line(doc))
     _write(files.html, page(result, doc=doc))
     _write(files.markdown, summary(result, report_url=report_url))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
+from matrix.errors import DataError, NewerSchemaError
 from matrix.job import RunResult
 
 Section = Callable[[RunResult], dict[str, object] | None]
@@ -23,16 +24,24 @@ MAKERS: Mapping[str, Section] = {"benches": _benches}
 """What makes each section of a run, by its name; the name is that of its view in the page, too."""
 
 
-@functools.cache
-def shipped_sections() -> Mapping[str, object]:
-    """Return the sections that are of releases and of no run, by name: the claims; read once.
+def shipped_sections() -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """Return the sections that are of releases and of no run, by name, and a note for each that cannot be read.
 
-    They stand in a report, not in the answer to a question about one cell.
+    They stand in a report, not in the answer to a question about one cell. A file of theirs that is malformed costs the
+    section and not the report: the claims.
     """
+    try:
+        claims = _claims()
+    except (DataError, NewerSchemaError) as error:
+        return {}, (f"The claims are left out: {error.what}",)
+    return ({} if claims is None else {"claims": claims}), ()
+
+
+@functools.cache
+def _claims() -> dict[str, object] | None:
     from reports.claims import section
 
-    claims = section()
-    return {} if claims is None else {"claims": claims}
+    return section()
 
 
 def sections_of(result: RunResult) -> dict[str, object]:

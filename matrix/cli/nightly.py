@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace, front: Front) -> int:
         if journal is not None and not held.result.interrupted:
             journal.end()
         history = _history(archive, held)
-        files = front.write_nightly(held, history, out, report_url=args.report_url)
+        files = front.write_nightly(_with_pairs(args, front, held), history, out, report_url=args.report_url)
         if held.counts:
             # Last: were it kept and not told, what is new in it would be nothing new the next time.
             archive.keep(held.night)
@@ -104,6 +105,18 @@ def run(args: argparse.Namespace, front: Front) -> int:
     for file in files:
         sys.stderr.write(f"wrote {file}\n")
     return _code(held)
+
+
+def _with_pairs(args: argparse.Namespace, front: Front, held: Held) -> Held:
+    """Return the night with the pairs of an earlier grid, as the report of a run of the whole plan has them."""
+    if args.cells or args.cells_file or args.platform or args.exclude_newer or held.result.interrupted:
+        return held
+    from matrix.axes import load_axes
+    from matrix.cli import wiring
+    from matrix.grid import stored_pairs
+
+    job = wiring.open_job(args, tuple(held.result.plan.values()), front.progress(), keeps=False)
+    return replace(held, result=replace(held.result, lattice=stored_pairs(job, load_axes())))
 
 
 def _code(held: Held) -> int:

@@ -12,16 +12,21 @@ from pathlib import Path
 
 import pytest
 
+import matrix.grid
 import matrix.store
 import reports.build
 from matrix.cli import nightly, wiring
+from matrix.cli.parser import build_parser
 from matrix.errors import ToolError
 from matrix.gpus.inventory import Inventory
 from matrix.job import RunResult
 from matrix.nightly.archive import Archive
+from matrix.nightly.comparison import Comparison
+from matrix.nightly.course import Held
 from matrix.nightly.turn import turn
 from matrix.store import Store
 from reports.build import ReportFiles
+from reports.front import TerminalFront
 from tests.unit.cli_stack import (
     BROKEN,
     CELLS,
@@ -37,6 +42,8 @@ from tests.unit.cli_stack import (
     stocked,
 )  # fmt: skip
 from tests.unit.http_server import Site, wheel
+from tests.unit.nightly_fakes import night as a_night
+from tests.unit.report_samples import sample
 
 TAG = "cp38-abi3-manylinux_2_31_x86_64"
 WHEEL = f"vllm-0.24.0-{TAG}.whl"
@@ -398,3 +405,15 @@ def test_a_cluster_that_is_not_there_leaves_what_is_static(
     assert heard.code == 6
     assert "There is no cluster here." in heard.err
     assert heard.out.startswith("first night: ")
+
+
+@pytest.mark.parametrize(("more", "shown"), [((), True), (("--as-of", "2026-06-01"), False), (("--cells", "x"), False)])
+def test_the_report_of_a_whole_night_shows_the_pairs_of_an_earlier_grid(
+    more: tuple[str, ...], shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = build_parser("1").parse_args(["nightly", "--home", str(tmp_path), "--offline", *more])
+    held = Held(night=a_night(), comparison=Comparison(before=None, shifts=()), result=sample())
+    monkeypatch.setattr(matrix.grid, "stored_pairs", lambda job, axes: (len(job.cells),))
+    found = nightly._with_pairs(args, TerminalFront(), held)
+    assert found.result.lattice == ((len(held.result.plan),) if shown else ())
+    assert found.night is held.night

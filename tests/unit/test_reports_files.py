@@ -19,8 +19,9 @@ import jsonschema
 import pytest
 from packaging.version import Version
 
+import reports.sections
 from matrix.cell import Axis
-from matrix.errors import CorruptFileError, NoSpaceError, UsageError
+from matrix.errors import CorruptFileError, DataError, NoSpaceError, UsageError
 from matrix.finding import Effect
 from matrix.grid import grid_of
 from matrix.job import RunResult
@@ -296,3 +297,17 @@ def test_a_pair_that_is_not_there_is_an_empty_place_and_only_filters() -> None:
     )
     assert heatmap(partial).count("<td></td>") == 1
     assert len(grid.only({Status.BROKEN}).rows) == grid.run.counts[Status.BROKEN]
+
+
+def test_claims_that_cannot_be_read_cost_their_section_and_not_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise DataError("claims/pins.toml", "claim[3]", "`verdict` is missing.")
+
+    monkeypatch.setattr(reports.sections, "_claims", fail)
+    files = build(sample(), tmp_path)
+    told = json.loads(files.json.read_text(encoding="utf-8"))
+    assert "claims" not in told["sections"]
+    assert "The claims are left out: claims/pins.toml: claim[3]: `verdict` is missing." in told["notes"]
+    assert "claims/pins.toml: claim[3]" in files.html.read_text(encoding="utf-8")
