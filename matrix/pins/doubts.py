@@ -28,7 +28,8 @@ def doubts(ground: Ground) -> tuple[str, ...]:
             where = next(item.where for item in reversed(stack.about(axis.value)) if item.version is not None)
             day = f" as of {ground.as_of:%Y-%m-%d}" if ground.as_of is not None else ""
             near = ", ".join(near_versions(have, known))
-            lines.append(f"{where}: the index has no {axis.value} {have}{day}; closest: {near}")
+            newer = "; `verl-matrix update` looks for newer ones" if known and have > max(known) else ""
+            lines.append(f"{where}: no {axis.value} {have} is known{day}; closest: {near}{newer} [axes.toml]")
     return (*lines, *contradictions(stack))
 
 

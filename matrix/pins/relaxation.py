@@ -104,10 +104,13 @@ def nothing(judge: Judge, choice: Choice) -> Nothing:
 
 
 def _chain(judge: Judge, choice: Choice) -> tuple[str, tuple[str, ...]]:
-    """Return of what the chain speaks, and its facts: the nearest set that resolves, else the shortest conflict."""
+    """Return of which set the chain speaks ("" where there is none), and its facts.
+
+    It is of the nearest set that resolves, else the shortest conflict.
+    """
     absent = tuple(no_release(judge.ground))
     if absent:
-        return judge.ground.want.words, absent
+        return "", absent
     near = [option for option in choice.options if option.resolves]
     if near:
         best = min(near, key=lambda option: (len(option.against(judge.policy)), change(option, judge.ground)))
@@ -118,7 +121,7 @@ def _chain(judge: Judge, choice: Choice) -> tuple[str, tuple[str, ...]]:
             refused, key=lambda pair: (not _lacks_nothing(pair[0]), len(pair[1]), len(pair[0].cell.pins))
         )
         return option.cell.name, tuple(f"{text} [{source}]" for text, source in facts)
-    return judge.ground.want.words, ("no release of the axes fits what is stated and wanted",)
+    return "", ("no release of the axes fits what is stated and wanted",)
 
 
 def facts_of(option: Option) -> tuple[tuple[str, str], ...]:
@@ -209,7 +212,7 @@ def _of_absent(judge: Judge) -> Iterator[Relaxation]:
     if have is None or have in known or ground.wanted(Axis.VERL) is not None:
         return
     for near in near_versions(have, known)[:2]:
-        best = _best(_moved(judge, to={**ground.want.to, Axis.VERL.value: SpecifierSet(f"=={near}")}))
+        best = _best(_moved(judge, to={**ground.want.to, Axis.VERL.value: SpecifierSet(f"=={near}")}), deep=True)
         if best is not None:
             words = f"take verl {near}, as there is no {have}"
             yield Relaxation(ease=Ease.VERL, words=words, flags=f"--to verl=={near}", option=best)
@@ -231,7 +234,7 @@ def _of_verl(judge: Judge) -> Iterator[Relaxation]:
     later = [release for release in ground.releases(Axis.VERL) if release > have]
     for version in dict.fromkeys([*later[:2], *later[-1:]]):
         to = {**ground.want.to, Axis.VERL.value: SpecifierSet(f"=={version}")}
-        best = _best(_moved(judge, to=to))
+        best = _best(_moved(judge, to=to), deep=True)
         if best is not None:
             words = f"move verl from {have} to {version}"
             yield Relaxation(ease=Ease.VERL, words=words, flags=f"--to verl=={version}", option=best)

@@ -102,7 +102,7 @@ def tally(choice: Choice) -> str:
 
 def nothing_text(found: Nothing) -> list[str]:
     """Return why nothing qualifies and what would, for people."""
-    lines = [f"nothing qualifies; the nearest is {found.about}:"]
+    lines = [f"nothing qualifies; the nearest is {found.about}:" if found.about else "nothing qualifies:"]
     lines += [f"  because  {line}" for line in found.chain[:8]]
     if not found.relaxations:
         return _wrapped([*lines, "no relaxation was found that resolves"], 11)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -40,6 +40,7 @@ class What(StrEnum):
     FAILURE = "new known failure"
     OLD = "evidence too old"
     UNPROVEN = "no evidence"
+    EDITED = "edited since"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ class Answer:
         packages: every package with its exact version.
         hashes: SHA-256 of the files of each package, where they are told.
         failures: ids of the known failures that were known to apply then; None where that is not told.
+        edited: packages in which it is another set than the evidence beside it speaks of, a line each.
         tried: the days on which the set was tried deeper than its metadata and code; none where it was not.
     """
 
@@ -79,12 +81,13 @@ class Answer:
     failures: frozenset[str] | None = None
     tried: tuple[datetime, ...] = ()
     made: datetime | None = None
+    edited: tuple[str, ...] = ()
 
 
 def read_answer(path: Path) -> Answer:
     """Return the old answer of a `constraints.txt`, `pylock.toml` or `evidence.json`.
 
-    Of the first two the `evidence.json` beside them is read too, where it speaks of the same versions.
+    Of the first two the `evidence.json` beside them is read too; where it speaks of other versions, the set was edited.
 
     Raises:
         DataError: it is none of them, or cannot be read; the line is named.
@@ -109,7 +112,18 @@ def read_answer(path: Path) -> Answer:
                 path=path, packages=packages, hashes=hashes or more.hashes, policy=more.policy, python=more.python,
                 failures=more.failures, tried=more.tried, made=more.made,
             )  # fmt: skip
+        edited = tuple(_edited(more.packages, packages))
+        return Answer(
+            path=path, packages=packages, hashes=hashes, policy=more.policy, python=more.python, edited=edited
+        )
     return Answer(path=path, packages=packages, hashes=hashes, policy=Policy(), python=Platform().python)
+
+
+def _edited(told: Mapping[str, Version], found: Mapping[str, Version]) -> Iterator[str]:
+    for name in sorted({*told, *found}):
+        before, now = told.get(name), found.get(name)
+        if before != now:
+            yield f"{name} {now or 'is gone'}, was {before}" if before else f"{name} {now} was not in it"
 
 
 def _lock(path: Path, text: str) -> tuple[dict[str, Version], dict[str, frozenset[str]]]:
@@ -213,7 +227,16 @@ def verify(
     names = sorted(answer.packages)
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="verify") as pool:
         found = [fault for faults in pool.map(lambda name: _of_index(name, answer, index), names) for fault in faults]
-    return (*found, *_of_records(answer, failures), *_of_age(answer, now, max_age))
+    return (*found, *_of_edits(answer), *_of_records(answer, failures), *_of_age(answer, now, max_age))
+
+
+def _of_edits(answer: Answer) -> list[Fault]:
+    """Return that it is another set than the one that was tried, in one line: nothing is known of it as a whole."""
+    if not answer.edited:
+        return []
+    more = f" and {len(answer.edited) - 3} more" if len(answer.edited) > 3 else ""
+    text = f"{answer.path.name} is another set than the {EVIDENCE} beside it: {'; '.join(answer.edited[:3])}{more}"
+    return [Fault(what=What.EDITED, package="", text=text)]
 
 
 def _of_index(name: str, answer: Answer, index: PackageIndex) -> list[Fault]:

@@ -312,6 +312,14 @@ def test_an_old_answer_is_checked_again(
     records(monkeypatch, changed(id="just-found", affects={"vllm": "==0.24.0"}))
     heard = ask(site, home, "verify", path)
     assert (heard.code, "new known failure: just-found" in heard.out) == (1, True)
+    constraints = folder / "constraints.txt"
+    text = constraints.read_text()
+    constraints.write_text(text.replace("numpy==2.3.5", "numpy==2.3").replace("vllm==0.24.0", "vllm==0.25.0"))
+    heard = ask(site, home, "verify", str(constraints))
+    assert "edited since: constraints.txt is another set than the evidence.json beside it: " in heard.out
+    assert "vllm 0.25.0, was 0.24.0" in heard.out
+    constraints.write_text(re.sub(r"(?m)^torch==.*\n", "", text))
+    assert re.search(r"torch is gone, was \d", ask(site, home, "verify", str(constraints)).out)
     resolvable = str(tmp_path / "pins" / "newest-resolvable" / "evidence.json")
     assert "no evidence: nothing tells" in ask(site, home, "verify", resolvable, "--max-age", "9").out
 

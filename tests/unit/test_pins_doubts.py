@@ -42,7 +42,7 @@ def test_pins_that_exclude_each_other_are_told_with_their_lines(text: str, told:
 
 def test_a_release_that_does_not_exist_is_told_though_another_is_chosen() -> None:
     (line,) = doubts(ground("verl==0.9.1\nvllm==0.24.777\n"))
-    assert line.startswith("req.txt:2: the index has no vllm 0.24.777; closest: 0.24.0")
+    assert line.startswith("req.txt:2: no vllm 0.24.777 is known; closest: 0.24.0")
     (line,) = doubts(ground("# nothing\n"))
     assert line.endswith("names no package")
 
