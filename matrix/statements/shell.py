@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:(:?[-+=?]|[%#/^,:@])([^{}]*))?\}|(\w+))")
 _NAMED = re.compile(r"[A-Za-z][\w.-]*(?:\[[^\]]*\])?")
+_REDIRECTION = re.compile(r"[<>]+&?[ \t]*[^\s;|&()]*")
 _ENDS = frozenset(";|&()\n")
 
 
@@ -21,15 +22,27 @@ class Word:
     Attributes:
         line: where it begins.
         unset: variables in it whose value is not known; they are left out of `text`.
+        shown: the word for people: what is left out of `text` as it stands there; "" where nothing is.
         redirected: it holds a `<` or `>` that no quotes protect, so a shell takes what follows for a file.
+        unclosed: a quote in it does not end, so it is all the rest of the text.
         conditional: its command runs only where a test before it came out so (`if`, `case`, `||`).
     """
 
     text: str
     line: int
     unset: tuple[str, ...] = ()
+    shown: str = ""
     redirected: bool = False
+    unclosed: bool = False
     conditional: bool = False
+
+    def __str__(self) -> str:
+        """Return it as people are shown it."""
+        return self.shown or self.text
+
+    def after(self, start: str) -> Word:
+        """Return what follows `start` in it (the value of `--option=value`)."""
+        return replace(self, text=self.text.removeprefix(start), shown=self.shown.removeprefix(start))
 
 
 Command = tuple[Word, ...]
@@ -58,6 +71,11 @@ def commands(text: str, known: Mapping[str, str], first: int = 1) -> Iterator[Co
         alternative = alternative or lexer.alternative
 
 
+def arguments(text: str, known: Mapping[str, str], first: int = 1) -> Iterator[Word]:
+    """Yield the words of a text that is no command, as those of `ENV` and `FROM`: nothing ends or redirects it."""
+    return (word for word in _Lexer(text, known, first, plain=True).words() if word is not None)
+
+
 def _opens(words: list[Word]) -> int:
     """Return by how much a command is deeper within `if` and `case` than what follows it; `then` and `else` are."""
     first = words[0].text
@@ -79,7 +97,9 @@ def _assign(words: list[Word], values: dict[str, str]) -> None:
 class _Lexer:
     """Reads characters; `words` yields a word, or None where a command ends."""
 
-    def __init__(self, text: str, values: Mapping[str, str], first: int) -> None:
+    def __init__(self, text: str, values: Mapping[str, str], first: int, *, plain: bool = False) -> None:
+        self._plain = plain
+        self._ends = frozenset("\n") if plain else _ENDS
         self._text = text.replace("\r\n", "\n")
         self._values = values
         self._at = 0
@@ -89,7 +109,8 @@ class _Lexer:
 
     def _fresh(self) -> None:
         self._parts: list[str] = []
-        self._open = False
+        self._shown: list[str] = []
+        self._open = self._unclosed = False
         self._start = self._line
         self._unset: list[str] = []
         self._redirected = False
@@ -106,19 +127,20 @@ class _Lexer:
             elif char in " \t":
                 self._at += 1
                 yield from self._word()
-            elif char in _ENDS:
+            elif char in self._ends:
                 yield from self._word()
                 self.alternative = text.startswith("||", self._at)
                 yield None
                 self._at += 2 if self.alternative else 1
                 self._line += char == "\n"
                 self._fresh()
-            elif char == "#" and not self._open:
+            elif char == "#" and not self._open and not self._plain:
                 end = text.find("\n", self._at)
                 self._at = len(text) if end < 0 else end
-            elif char in "<>" and not self._keeps():
-                yield from self._word()
-                yield from self._redirect()
+            elif char in "<>" and not self._plain and not self._keeps():
+                if not "".join(self._parts).isdecimal():
+                    yield from self._word()
+                self._redirect()
             else:
                 self._take(char)
         yield from self._word()
@@ -130,7 +152,9 @@ class _Lexer:
                 text="".join(self._parts),
                 line=self._start,
                 unset=tuple(self._unset),
+                shown="".join(self._shown) if self._unset else "",
                 redirected=self._redirected,
+                unclosed=self._unclosed,
             )
         self._fresh()
 
@@ -144,17 +168,18 @@ class _Lexer:
         after = self._text[self._at + 1 : self._at + 2]
         return follows and (after == "=" or after.isdigit())
 
-    def _redirect(self) -> Iterator[Word]:
-        """Pass over a redirection and the file that it names."""
-        match = re.compile(r"[<>]+&?[ \t]*[^\s;|&()]*").match(self._text, self._at)
+    def _redirect(self) -> None:
+        """Pass over a redirection: the number before it, and the file that it names."""
+        match = _REDIRECTION.match(self._text, self._at)
         self._at = match.end() if match else self._at + 1
-        yield from ()
+        self._fresh()
 
     def _take(self, char: str) -> None:
         self._begin()
         text = self._text
         if char == "'":
             end = text.find("'", self._at + 1)
+            self._unclosed |= end < 0
             end = len(text) if end < 0 else end
             self._add(text[self._at + 1 : end])
             self._at = end + 1
@@ -166,13 +191,19 @@ class _Lexer:
         elif char in "$`":
             self._dollar()
         else:
-            self._redirected |= char in "<>"
-            self._parts.append(char)
+            self._redirected |= char in "<>" and not self._plain
+            self._add(char)
             self._at += 1
 
     def _add(self, part: str) -> None:
         self._parts.append(part)
+        self._shown.append(part)
         self._line += part.count("\n")
+
+    def _leave(self, name: str, written: str) -> None:
+        """Leave out what is not known."""
+        self._unset.append(name)
+        self._shown.append(written)
 
     def _double(self) -> None:
         self._at += 1
@@ -182,13 +213,14 @@ class _Lexer:
             if char == "\\" and text[self._at + 1 : self._at + 2] in ('"', "\\", "$", "`", "\n"):
                 following = text[self._at + 1]
                 self._line += following == "\n"
-                self._parts.append("" if following == "\n" else following)
+                self._add("" if following == "\n" else following)
                 self._at += 2
             elif char in "$`":
                 self._dollar()
             else:
                 self._add(char)
                 self._at += 1
+        self._unclosed |= self._at >= len(text)
         self._at += 1
 
     def _dollar(self) -> None:
@@ -198,28 +230,21 @@ class _Lexer:
             opened = self._at
             self._at = text.find("`", self._at + 1) + 1 or len(text) if text[self._at] == "`" else self._closing()
             self._line += text.count("\n", opened, self._at)
-            self._unset.append(text[opened : self._at][:40])
+            self._leave(text[opened : self._at][:40], text[opened : self._at])
             return
         match = _VARIABLE.match(text, self._at)
         if match is None:
-            self._parts.append("$")
+            self._add("$")
             self._at += 1
             return
         self._at = match.end()
         name = match[1] or match[4]
-        value, default = self._values.get(name), match[3] or ""
-        match (match[2] or "").lstrip(":"):
-            case "-" | "=":
-                value = value or default
-            case "+":
-                value = default if value else ""
-            case "%" | "#" | "/" | "^" | "," | "@":
-                # A part of the value: which one is not worked out.
-                value = None
+        value = _expanded(self._values.get(name), match[2] or "", match[3] or "")
         if value is None:
-            self._unset.append(name)
+            self._leave(name, match[0])
         else:
             self._parts.append(value)
+            self._shown.append(value)
 
     def _closing(self) -> int:
         """Return where the `$(` here ends, its closing parenthesis included."""
@@ -229,3 +254,18 @@ class _Lexer:
             if depth == 0:
                 return at + 1
         return len(self._text)
+
+
+def _expanded(value: str | None, mode: str, other: str) -> str | None:
+    """Return what an expansion gives, None where it is not known; a colon counts what is empty as not set."""
+    there = value is not None and (value != "" or not mode.startswith(":"))
+    match mode.removeprefix(":"):
+        case "-" | "=":
+            return value if there else other
+        case "+":
+            return other if there else ""
+        case "" | "?" if mode != ":":
+            return value
+        case _:
+            # A part of the value: which one is not worked out.
+            return None

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from matrix.cell import Platform
 from matrix.errors import DataError, UsageError
 from matrix.pins.reading import kind_of, read_environment, read_file, read_stack, read_words
-from matrix.pins.shell import commands, install_of, redirected, substituted
 from matrix.pins.stack import Kind, Stack, name_of_file, version_of_file
+from matrix.statements import invocation
+from matrix.statements.invocation import invocation_of
+from matrix.statements.shell import commands
 
 HERE = Platform()
 
@@ -369,8 +371,8 @@ def test_a_base_image_tells_what_its_tag_says_and_a_variable_in_it_without_a_def
     ],
 )  # fmt: skip
 def test_variables_are_put_in_as_the_shell_does(text: str, wanted: str, unknown: set[str]) -> None:
-    found, missing = substituted(text, {"A": "1", "C": ""})
-    assert (found.replace("${B}", ""), set(missing)) == (wanted, unknown)
+    ((word,),) = commands(text, {"A": "1", "C": ""})
+    assert (str(word).replace("${B}", ""), set(word.unset)) == (wanted, unknown)
 
 
 @pytest.mark.parametrize(
@@ -390,9 +392,12 @@ def test_variables_are_put_in_as_the_shell_does(text: str, wanted: str, unknown:
 def test_install_commands_are_told_from_others(
     line: str, requirements: tuple[str, ...] | None, files: tuple[tuple[str, str], ...] | None
 ) -> None:
-    (words,) = list(commands(line))[:1]
-    found = install_of(redirected(words)[0])
-    assert (found and found.requirements, found and found.files) == (requirements, files)
+    (command,) = list(commands(line, {}))[:1]
+    found = invocation_of(command)
+    kinds = {invocation.Kind.REQUIREMENTS: "r", invocation.Kind.CONSTRAINTS: "c"}
+    packages = found and tuple(word.text for word in found.words(invocation.Kind.PACKAGE))
+    named = found and tuple((kinds[kind], word.text) for kind, word in found.named if kind in kinds)
+    assert (packages, named) == (requirements, files)
 
 
 @given(st.text(max_size=200))
