@@ -181,7 +181,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """Open the report in a real Chromium (one that is installed; CHROMIUM names another): skipped where there is none."""
+    """Open the report in a real Chromium, the installed one or that of CHROMIUM; skipped where there is none."""
     session.install("-e", ".", *TESTS, *nox.project.dependency_groups(PYPROJECT, "browser"))
     session.run("pytest", "tests/browser", *session.posargs, env={"CHROMIUM": os.environ.get("CHROMIUM", "")})
 

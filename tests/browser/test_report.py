@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +201,7 @@ def test_all_that_can_be_used_has_a_name_and_headings_do_not_skip(
         assert len(ids) == len(set(ids))
         levels = tab.eval_on_selector_all("h1, h2, h3, h4", "all => all.map((each) => Number(each.tagName[1]))")
         assert levels[0] == 1
-        assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+        assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
 def test_enter_on_a_square_leads_to_its_cells(browser: Browser, pages: dict[str, str]) -> None:
