@@ -69,7 +69,6 @@ def keep(watch: Watch, lifeline: int = 0) -> int:
 
     Where `lifeline` (a descriptor) reaches its end first, the launch is asked to end and then ended.
     """
-    _adopt_orphans()
     with watch.log.open("ab") as log:
         child = subprocess.Popen(
             list(watch.argv),
@@ -126,6 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     (path,) = sys.argv[1:] if argv is None else argv
     # The tool's group may be interrupted from a terminal: the tool decides what that means for the launch.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _adopt_orphans()
     return keep(Watch.from_json(json.loads(Path(path).read_text(encoding="utf-8"))))
 
 
