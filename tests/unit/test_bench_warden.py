@@ -130,12 +130,14 @@ def test_a_watch_travels_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return 3
 
     monkeypatch.setattr(warden, "keep", kept)
+    adopting: list[bool] = []
+    monkeypatch.setattr(warden, "_adopt_orphans", lambda: adopting.append(True))
     before = signal.getsignal(signal.SIGINT)
     try:
         assert main([str(path)]) == 3
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-    assert asked == [made]
+    assert (asked, adopting) == ([made], [True])
     with pytest.raises(TypeError):
         Watch.from_json({**made.to_json(), "argv": "x"})
