@@ -35,7 +35,8 @@ def _item(night: Night, url: str) -> dict[str, object]:
         "date_published": night.at.isoformat(),
         "tags": sorted({str(kind) for kind, count in _counts(night).items() if count and kind != Kind.UNCHANGED}),
     }
-    return item | ({"url": urljoin(url, "nightly.html")} if url else {})
+    # Readers take items of one address for one item: each has its own.
+    return item | ({"url": f"{urljoin(url, 'nightly.html')}#{night.stamp}"} if url else {})
 
 
 def _counts(night: Night) -> Mapping[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -77,13 +78,21 @@ def title(held: Held) -> str:
         bad = counts[Kind.STILL_FAILING]
         return f"first night: {bad} of {_cells(planned)} fail, nothing to compare with"
     parts = [
-        f"{counts[Kind.NEW_FAILURE]} new failure{'s' * (counts[Kind.NEW_FAILURE] != 1)}",
+        f"{counts[Kind.NEW_FAILURE]} new failure{'s' * (counts[Kind.NEW_FAILURE] != 1)}{_whose(held)}",
         f"{counts[Kind.FIXED]} fixed",
         *([f"{counts[Kind.FLAKY]} flaky"] if counts[Kind.FLAKY] else []),
         f"{counts[Kind.STILL_FAILING]} still failing",
         *([f"{counts[Kind.NOT_RUN]} not run"] if counts[Kind.NOT_RUN] else []),
     ]
     return f"{', '.join(parts)}, of {_cells(planned)}"
+
+
+def _whose(held: Held) -> str:
+    """Return in brackets whose doing the new failures are, the most first; "" where there is none."""
+    labels = Counter(shift.cause.label for shift in held.comparison.of(Kind.NEW_FAILURE) if shift.cause is not None)
+    if not labels:
+        return ""
+    return f" ({', '.join(f'{count} {label}' for label, count in labels.most_common())})"
 
 
 def denominator(night: Night) -> str:
@@ -117,9 +126,12 @@ def text(held: Held) -> str:
         if not shifts:
             continue
         lines += ["", f"{head(held, kind).lower()} ({len(shifts)}):"]
-        for shift in shifts:
+        folded = kind is Kind.STILL_FAILING
+        for shift in shifts[:FOLDED] if folded else shifts:
             lines.append(f"  {MARKS[kind]} {shift.name}: {_statuses(shift.before, shift.now)}")
-            lines += [f"      {line}" for line in _told(shift, short=kind is Kind.STILL_FAILING)]
+            lines += [f"      {_cut(line) if folded else line}" for line in _told(shift, short=folded)]
+        if folded and len(shifts) > FOLDED:
+            lines.append(f"  … and {len(shifts) - FOLDED} more: nightly.html and --json have them all")
     if comparison.dropped:
         lines += ["", f"no longer planned ({len(comparison.dropped)}): {', '.join(comparison.dropped)}"]
     return "\n".join(lines)
@@ -207,6 +219,8 @@ def _table(held: Held, kind: Kind, report_url: str) -> Iterator[str]:
 
 
 _LONGEST = 240
+FOLDED = 10
+"""So many cells that fail as they did are listed on a terminal: what changed is to be seen."""
 
 
 def _cut(words: str) -> str:

@@ -122,7 +122,7 @@ def test_night_after_night(site: Site, home: Path) -> None:
     other = night(site, home)
     assert other.code == 1
     # The same code is in both cells that pin this release.
-    assert other.out.splitlines()[0] == "2 new failures, 0 fixed, 2 still failing, of 5 cells"
+    assert other.out.splitlines()[0] == "2 new failures (2 index changed), 0 fixed, 2 still failing, of 5 cells"
     assert cause(home, "verl0.9.1-vllm0.24.0") == f"index changed: other bytes under the name of {WHEEL}"
     assert shift(home, "verl0.9.1-vllm0.24.0")["retry"] == "tried twice, bad both times"
     assert json.loads((home / "out" / "badge.json").read_text())["color"] == "red"

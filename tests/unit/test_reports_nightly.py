@@ -20,7 +20,7 @@ from reports.badge import badge
 from reports.build import build_nightly
 from reports.ctrf import ctrf
 from reports.feed import feed
-from reports.nightly import denominator, markdown, section, text, title
+from reports.nightly import FOLDED, denominator, markdown, section, text, title
 from reports.nightly_page import page
 from tests.unit.nightly_fakes import DAY, FIRST, NAME, night, record, slot
 from tests.unit.run_fakes import cell, observation
@@ -68,7 +68,7 @@ def held(before: Night | None = BEFORE, now: Night = NOW, **more: Any) -> Held:
 
 
 def test_the_title_has_what_is_new_and_of_how_many() -> None:
-    assert title(held()) == "1 new failure, 1 fixed, 1 flaky, 1 still failing, 1 not run, of 6 cells"
+    assert title(held()) == "1 new failure (1 index changed), 1 fixed, 1 flaky, 1 still failing, 1 not run, of 6 cells"
     assert title(held(before=None)) == "first night: 2 of 6 cells fail, nothing to compare with"
     one = night(record(slot()))
     assert title(held(one, one)) == "0 new failures, 0 fixed, 0 still failing, of 1 cell"
@@ -247,6 +247,8 @@ def test_the_feed_is_json_feed_1_1_with_an_item_a_night() -> None:
     assert f"new failure: {NAME} (index changed: other bytes" in first["content_text"]
     assert "release: + vllm 0.33.0 2026-11-25" in first["content_text"]
     assert second["title"] == "First night: 5 of 7 cells work as far as tried"
+    assert first["url"].startswith("https://x/nightly/nightly.html#")
+    assert first["url"] != second["url"]
     assert first["id"] == feed([now])["items"][0]["id"] != second["id"]  # type: ignore[index]
     assert "feed_url" not in feed([now])
 
@@ -273,6 +275,14 @@ def test_the_badge_has_its_denominator_and_its_day(
     held_night = night(*(record(one, status=status, name=str(n)) for n, (one, status) in enumerate(cells)))
     made = badge(held_night, new_failures=new)
     assert made == {"schemaVersion": 1, "label": "verl-matrix", "message": message, "color": colour}
+
+
+def test_what_fails_as_it_did_is_folded_on_a_terminal() -> None:
+    many = [record(slot(outcome=Outcome.BROKEN), status=Status.BROKEN, name=f"cell{n}") for n in range(FOLDED + 3)]
+    lines = text(held(night(*many), night(*many))).splitlines()
+    assert sum(line.startswith("  = cell") for line in lines) == FOLDED
+    assert lines[-1] == "  … and 3 more: nightly.html and --json have them all"
+    assert not any("more: nightly.html" in line for line in text(held()).splitlines())
 
 
 @pytest.mark.parametrize("url", ["https://x/nightly", "https://x/nightly/index.html"])
