@@ -164,3 +164,36 @@ class Failure:
             if version is None or not wanted.contains(version, prereleases=True):
                 return Applies.NO
         return Applies.UNKNOWN if unknown else Applies.YES
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain JSON data: the record as it is shown."""
+        shows = self.fingerprint
+        return {
+            "id": self.id,
+            "family": self.family.value,
+            "title": self.title,
+            "affects": {package: str(within) for package, within in self.affects.items()},
+            "mended": {package: str(within) for package, within in self.mended.items()},
+            "needs": self.needs,
+            "testable": self.testable.value,
+            "effect": self.effect.value,
+            "feature": self.feature,
+            "default_path": self.default_path,
+            "silent": self.silent,
+            "severity": self.severity.value,
+            "confidence": self.confidence.value,
+            "fingerprint": {
+                "exception": shows.exception,
+                "pattern": shows.pattern,
+                "place": shows.place,
+                "observable": shows.observable,
+                "example": shows.example,
+            },
+            "cause": self.cause,
+            "way_out": list(self.way_out),
+            "sources": list(self.sources),
+            "probe": self.probe,
+            "unprobed": self.unprobed,
+            "checked": self.checked.isoformat(),
+            "note": self.note,
+        }

@@ -38,10 +38,11 @@ def run(args: argparse.Namespace, front: Front) -> int:
         _say(_json(plan.data) if args.json else front.plan_table(plan))
         return 0
     fail_on, strict = _statuses(args.fail_on)
-    out = _out(args)
+    out = wiring.out_folder(args)
     job = wiring.open_job(args, plan.planned, front.progress())
     journal = executors.begin(args, Home.find(args.home)) if job.unkept is None else None
-    result = _with_pairs(args, job, run_job(job))
+    result = run_job(job)
+    result = replace(result, lattice=wiring.pairs_of(args, job))
     if journal is not None and not result.interrupted:
         journal.end()
     files = front.write_report(result, out)
@@ -59,7 +60,8 @@ def report(args: argparse.Namespace, front: Front) -> int:
 
     plan = _plan(args)
     job = wiring.open_job(args, plan.planned, front.progress(), keeps=False)
-    result = _with_pairs(args, job, recall(job))
+    result = recall(job)
+    result = replace(result, lattice=wiring.pairs_of(args, job))
     if not result.ran and not result.recorded:
         raise NothingRanError(
             f"Nothing is stored about {_counted(result.planned, 'cell')}, so there is nothing to report.",
@@ -69,16 +71,6 @@ def report(args: argparse.Namespace, front: Front) -> int:
     _say(front.run_table(result))
     _tell_files(files)
     return 0
-
-
-def _with_pairs(args: argparse.Namespace, job: Job, result: RunResult) -> RunResult:
-    """Return the result with the pairs of an earlier grid, where the report is of the whole plan as it stands."""
-    if args.cells or args.cells_file or getattr(args, "here", None) is not None or args.python or args.platform:
-        return result
-    from matrix.axes import load_axes
-    from matrix.grid import stored_pairs
-
-    return replace(result, lattice=stored_pairs(job, load_axes()))
 
 
 def check(args: argparse.Namespace, front: Front) -> int:
@@ -158,7 +150,7 @@ def grid(args: argparse.Namespace, front: Front) -> int:
     xs = chosen(x, axes[x].releases, args.x_only)
     ys = chosen(y, axes[y].releases, args.y_only)
     asked = pairs(x, y, xs, ys, platform=wiring.platform(args), as_of=wiring.as_of(args))
-    out = _out(args)
+    out = wiring.out_folder(args)
     made = run_grid(x, y, wiring.open_job(args, [Planned(cell=cell) for cell in asked], front.progress()))
     files = front.write_grid(made, out)
     counts = {status: sum(row.status is status for row in made.rows) for status in Status}
@@ -260,17 +252,6 @@ def _standing(args: argparse.Namespace) -> Planned:
         reason = f"{reason} It came in a bundle without {left_out}, which its lock holds."
     cell = replace(parse_name(found.cell), reason=reason)
     return Planned(cell=cell, groups=("here",))
-
-
-def _out(args: argparse.Namespace) -> Path:
-    """Return the folder of `--out`, made before a run that may take long; raises UsageError where that cannot be."""
-    out = Path(args.out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UsageError(f"Nothing can be written to {out}: {why}.", then="Give another folder with --out.") from error
-    return out
 
 
 def _statuses(text: str) -> tuple[frozenset[Status], bool]:

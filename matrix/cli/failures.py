@@ -62,7 +62,7 @@ def _list(args: argparse.Namespace) -> int:
         )
     chosen = _chosen(args)
     if args.json:
-        _say(json.dumps([_data(failure) for failure in chosen], indent=2, ensure_ascii=False))
+        _say(json.dumps([failure.to_json() for failure in chosen], indent=2, ensure_ascii=False))
         return 0
     rows = [(item.id, item.severity.value, item.testable.value, _affects(item)) for item in chosen]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
@@ -90,7 +90,7 @@ def _show(args: argparse.Namespace) -> int:
 
     found = stands([known[name] for name in args.spec], _observations(args))
     if args.json:
-        data = [{**_data(item.failure), "standing": item.standing.value, "stands": item.told} for item in found]
+        data = [{**item.failure.to_json(), "standing": item.standing.value, "stands": item.told} for item in found]
         _say(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         _say("\n\n".join(_text(item.failure, item.told) for item in found))
@@ -111,7 +111,7 @@ def _for(args: argparse.Namespace) -> int:
     if args.json:
         data = [
             {
-                **_data(match.failure),
+                **match.failure.to_json(),
                 "applies": match.applies.value,
                 "open_on": list(match.open_on),
                 "remedies": ways[match.failure.id],
@@ -232,40 +232,6 @@ def _text(failure: Failure, stands: str) -> str:
 def _hanging(text: str) -> str:
     """Return the text with the lines after its first one below it."""
     return "\n            ".join(line.rstrip() for line in text.strip("\n").splitlines())
-
-
-def _data(failure: Failure) -> dict[str, object]:
-    """Return one record as plain JSON data."""
-    shows = failure.fingerprint
-    return {
-        "id": failure.id,
-        "family": failure.family.value,
-        "title": failure.title,
-        "affects": {package: str(within) for package, within in failure.affects.items()},
-        "mended": {package: str(within) for package, within in failure.mended.items()},
-        "needs": failure.needs,
-        "testable": failure.testable.value,
-        "effect": failure.effect.value,
-        "feature": failure.feature,
-        "default_path": failure.default_path,
-        "silent": failure.silent,
-        "severity": failure.severity.value,
-        "confidence": failure.confidence.value,
-        "fingerprint": {
-            "exception": shows.exception,
-            "pattern": shows.pattern,
-            "place": shows.place,
-            "observable": shows.observable,
-            "example": shows.example,
-        },
-        "cause": failure.cause,
-        "way_out": list(failure.way_out),
-        "sources": list(failure.sources),
-        "probe": failure.probe,
-        "unprobed": failure.unprobed,
-        "checked": failure.checked.isoformat(),
-        "note": failure.note,
-    }
 
 
 def _say(text: str) -> None:

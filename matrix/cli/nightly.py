@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix.errors import NothingRanError, UsageError
+from matrix.errors import NothingRanError
 
 if TYPE_CHECKING:
     from matrix.axes import Axes
@@ -77,24 +77,25 @@ def _count(text: str) -> int:
 
 def run(args: argparse.Namespace, front: Front) -> int:
     """Hold a night, write its reports, and say what is new; 0 nothing, 1 new failures."""
-    from matrix.cli import executors
+    from matrix.cli import executors, wiring
     from matrix.home import Home
     from matrix.nightly.archive import Archive
     from matrix.nightly.course import hold
     from matrix.nightly.turn import turn
 
-    home, out = Home.find(args.home), _out(args)
+    home, out = Home.find(args.home), wiring.out_folder(args)
     executors.take_up(args, home)
     home.prepare()
     folder = home.store.parent / FOLDER
     with turn(folder, wait_s=float(args.wait)):
         archive = Archive(folder)
         journal = executors.begin(args, home) if args.executor != executors.NAMES[0] else None
-        held = hold(_course(args, front, home, archive))
+        course = _course(args, front, home, archive)
+        held = hold(course)
         if journal is not None and not held.result.interrupted:
             journal.end()
         history = _history(archive, held)
-        files = front.write_nightly(_with_pairs(args, front, held), history, out, report_url=args.report_url)
+        files = front.write_nightly(_with_pairs(args, course, held), history, out, report_url=args.report_url)
         if held.counts:
             # Last: were it kept and not told, what is new in it would be nothing new the next time.
             archive.keep(held.night)
@@ -107,16 +108,14 @@ def run(args: argparse.Namespace, front: Front) -> int:
     return _code(held)
 
 
-def _with_pairs(args: argparse.Namespace, front: Front, held: Held) -> Held:
-    """Return the night with the pairs of an earlier grid, as the report of a run of the whole plan has them."""
-    if args.cells or args.cells_file or args.platform or args.exclude_newer or held.result.interrupted:
-        return held
-    from matrix.axes import load_axes
+def _with_pairs(args: argparse.Namespace, course: Course, held: Held) -> Held:
+    """Return the night with the pairs of an earlier grid, as the report of a run has them; not of an earlier day."""
     from matrix.cli import wiring
-    from matrix.grid import stored_pairs
 
-    job = wiring.open_job(args, tuple(held.result.plan.values()), front.progress(), keeps=False)
-    return replace(held, result=replace(held.result, lattice=stored_pairs(job, load_axes())))
+    if course.as_of is not None or held.result.interrupted:
+        return held
+    pairs = wiring.pairs_of(args, course.job(course.planned), course.axes)
+    return replace(held, result=replace(held.result, lattice=pairs))
 
 
 def _code(held: Held) -> int:
@@ -279,14 +278,3 @@ def _pages_again(args: argparse.Namespace, home: Home, planned: Sequence[Planned
         return pages_of(wiring.open_index(args, home, page_max_age=0.0), packages_of(planned))
 
     return pages
-
-
-def _out(args: argparse.Namespace) -> Path:
-    """Return the folder of `--out`, made before a run that may take long; raises UsageError where that cannot be."""
-    out = Path(args.out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UsageError(f"Nothing can be written to {out}: {why}.", then="Give another folder with --out.") from error
-    return out

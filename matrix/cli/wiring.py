@@ -25,10 +25,12 @@ from matrix.store import Store
 from matrix.tier import Tier
 
 if TYPE_CHECKING:
+    from matrix.axes import Axes
     from matrix.cli.front import Front
     from matrix.executors.manner import Manner
     from matrix.executors.protocol import Executor
     from matrix.gpus.inventory import Inventory
+    from matrix.grid import Row
     from matrix.provision import Environment
 
 BUILT = (Tier.RESOLVE, Tier.SURFACE, Tier.IMPORT, Tier.BEHAVE, Tier.GPU)
@@ -296,3 +298,28 @@ def cell_of(args: argparse.Namespace) -> Cell:
         added=args.added,
         axes=load_axes(),
     )
+
+
+def out_folder(args: argparse.Namespace) -> Path:
+    """Return the folder of `--out`, made before a run that may take long; raises UsageError where that cannot be."""
+    out = Path(args.out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"Nothing can be written to {out}: {why}.", then="Give another folder with --out.") from error
+    return out
+
+
+def pairs_of(args: argparse.Namespace, job: Job, axes: Axes | None = None) -> tuple[Row, ...]:
+    """Return the pairs of an earlier grid, where the report is of the whole plan as it stands; none elsewhere.
+
+    `axes` is the lattice, by default the one that is shipped.
+    """
+    here = getattr(args, "here", None) is not None or getattr(args, "python", None)
+    if args.cells or args.cells_file or here or args.platform:
+        return ()
+    from matrix.axes import load_axes
+    from matrix.grid import stored_pairs
+
+    return stored_pairs(job, axes or load_axes())

@@ -52,7 +52,7 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     lines = text.splitlines()
     for number, raw in enumerate(lines, 1):
         if held and raw.lstrip().startswith("#"):
-            # pip takes a comment line between continued ones out, and goes on.
+            # It is taken out and the line goes on, as people mean it; pip 23.2 would end the line here.
             continue
         start = start or number
         if raw.endswith("\\") and not raw.lstrip().startswith("#"):

@@ -9,12 +9,15 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import matrix.grid
 import matrix.store
 import reports.build
+from matrix.axes import load_axes
 from matrix.cli import nightly, wiring
 from matrix.cli.parser import build_parser
 from matrix.errors import ToolError
@@ -22,7 +25,7 @@ from matrix.gpus.inventory import Inventory
 from matrix.job import RunResult
 from matrix.nightly.archive import Archive
 from matrix.nightly.comparison import Comparison
-from matrix.nightly.course import Held
+from matrix.nightly.course import Course, Held
 from matrix.nightly.turn import turn
 from matrix.store import Store
 from reports.build import ReportFiles
@@ -413,7 +416,13 @@ def test_the_report_of_a_whole_night_shows_the_pairs_of_an_earlier_grid(
 ) -> None:
     args = build_parser("1").parse_args(["nightly", "--home", str(tmp_path), "--offline", *more])
     held = Held(night=a_night(), comparison=Comparison(before=None, shifts=()), result=sample())
-    monkeypatch.setattr(matrix.grid, "stored_pairs", lambda job, axes: (len(job.cells),))
-    found = nightly._with_pairs(args, TerminalFront(), held)
-    assert found.result.lattice == ((len(held.result.plan),) if shown else ())
+    axes = load_axes()
+    course = SimpleNamespace(
+        planned=tuple(held.result.plan.values()), as_of=wiring.as_of(args), axes=axes,
+        job=lambda items: wiring.open_job(args, items, TerminalFront().progress()),
+    )  # fmt: skip
+    # Of the lattice as it is that night, not as it is shipped.
+    monkeypatch.setattr(matrix.grid, "stored_pairs", lambda job, lattice: (len(job.cells), lattice is axes))
+    found = nightly._with_pairs(args, cast("Course", course), held)
+    assert found.result.lattice == ((len(held.result.plan), True) if shown else ())
     assert found.night is held.night
